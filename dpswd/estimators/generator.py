@@ -1,4 +1,4 @@
-"""PrivateGenerator: synthetic records from private ones, in the manner of scikit-learn."""
+"""PrivateGenerator: synthetic records, in the manner of scikit-learn."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +16,13 @@ from dpswd.estimators.one_shot import OneShot
 from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.structure import Structure, forecast
-from dpswd.networks.generator import draw_in_layout, seeded
+from dpswd.networks.generator import Generator, draw_in_layout, seeded
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
+
+# Centre of pixels, which lie in [0, 1], unless the user states another one.
+_PIXEL_CENTRE = 0.5
 
 
 class PrivateGenerator(OneShot):
@@ -28,27 +31,33 @@ class PrivateGenerator(OneShot):
     A mixture of normal distributions, from noisy sums over all records; no network is trained.
 
     Formal guarantee:
-        ``fit`` makes the releases of :func:`dpswd.mixture.fit` within a :class:`~dpswd.Budget`: (epsilon, delta)
-        differential privacy under replace-one, labels included. Samples, files and reports are post-processing. The
-        shape, the number, the classes and the bounds of the records are public.
+        ``fit`` makes the releases of :func:`dpswd.mixture.fit` within a :class:`~dpswd.Budget`:
+        (epsilon, delta) differential privacy under replace-one, labels included. Samples, files
+        and reports are post-processing. The shape, the number, the classes and the bounds of the
+        records are public.
 
     Args:
         epsilon: Budget epsilon of one fit.
         delta: Budget delta of one fit; well below 1 / N.
-        classes: Public list of classes. Without it, they are taken from the labels, with a line on the screen.
-        bounds: Public bounds (low, high) of every column, for vectors. Entries beyond them are clipped. With enough
-            records (:meth:`forecast` says it) every class gets its own distributions of the columns.
+        classes: Public list of classes. Without it, they are taken from the labels, with a line
+            on the screen.
+        bounds: Public bounds (low, high) of every column, for vectors. Entries beyond them are
+            clipped. With enough records (:meth:`forecast` says it) every class gets its own
+            distributions of the columns.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
-        centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0 (vectors without bounds).
+        centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0
+            (vectors without bounds).
         radius: Public guess of the norm of a vector, instead of ``bounds``.
-        shift: Random shift of generated images, in pixels; public knowledge of what leaves a class unchanged.
+        shift: Random shift of generated images, in pixels; public knowledge of what leaves a
+            class unchanged.
         rotation: As ``shift``, in degrees.
         zoom: As ``shift``, relative size.
         shear: As ``shift``, relative slant.
         elastic: As ``shift``, standard deviation of smooth displacements, in pixels.
         device: Device on which records are generated.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
-        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
+        shared_ledger: Ledger of several runs on the same records, made by
+            ``dpswd ledger create``.
         random_state: Seed of public randomness (latent codes). Noise has no seed.
         resume: Finish an interrupted run in ``run_dir``.
         verbose: Print what to expect, the guarantee and the files.
@@ -60,8 +69,8 @@ class PrivateGenerator(OneShot):
         run_dir_: The run directory.
 
     Example:
-        >>> generator = PrivateGenerator(epsilon=10, delta=1e-5)  # .fit(images, labels).sample(10_000)
-        >>> generator.get_params()["epsilon"]
+        >>> generator = PrivateGenerator(epsilon=10, delta=1e-5)
+        >>> generator.get_params()["epsilon"]  # then .fit(images, labels).sample(10_000)
         10
     """
 
@@ -87,30 +96,31 @@ class PrivateGenerator(OneShot):
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
-        self.epsilon, self.delta = epsilon, delta
-        self.classes, self.bounds, self.kinds, self.centre, self.radius = (
-            classes,
-            bounds,
-            kinds,
-            centre,
-            radius,
-        )
-        self.shift, self.rotation, self.zoom, self.shear, self.elastic = (
-            shift,
-            rotation,
-            zoom,
-            shear,
-            elastic,
-        )
-        self.device, self.run_dir, self.shared_ledger = device, run_dir, shared_ledger
-        self.random_state, self.resume, self.verbose = random_state, resume, verbose
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.bounds = bounds
+        self.kinds = kinds
+        self.centre = centre
+        self.radius = radius
+        self.shift = shift
+        self.rotation = rotation
+        self.zoom = zoom
+        self.shear = shear
+        self.elastic = elastic
+        self.device = device
+        self.run_dir = run_dir
+        self.shared_ledger = shared_ledger
+        self.random_state = random_state
+        self.resume = resume
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> "PrivateGenerator":
         """Release noisy statistics of the records and fit a generator to them.
 
         Args:
             X: Images or rows in the forms of :class:`~dpswd.PrivateRecords`, or such a handle.
-            y: Classes (N,), or ``None``.
+            y: Classes (N,), or ``None``. A handle brings its own, and ``y`` is not used.
 
         Raises:
             InputError: If the records do not fit; nothing is released then.
@@ -118,26 +128,22 @@ class PrivateGenerator(OneShot):
         """
         self._mu()  # refuses a wrong budget by the names of its arguments
         directory = self._start()
-        records = X
-        if not isinstance(X, PrivateRecords):
-            _check_array(X)
-            records = PrivateRecords(
-                X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds
-            )
+        records = self._handle(X, y)
         _check_device(self.device)
-        constants = {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
-        stated = {name: value for name, value in constants.items() if value is not None}
-        if len(records.shape) == 3:
-            stated = {"centre": 0.5} | stated  # the effective value
-        self._release(records, directory, {"generator": stated}, **constants)
+        constants = self._constants()
+        effective = _effective_constants(constants, records.shape)
+        self._release(records, directory, {"generator": effective}, **constants)
         self.generator_ = self.generator_.to(self.device)
-        self._drawn = 0
-        self.classes_ = None if records.classes is None else np.array(records.classes)
+        self._n_draws = 0
+        self.classes_ = None
+        if records.classes is not None:
+            self.classes_ = np.array(records.classes)
         if len(records.shape) == 1:
             self.n_features_in_ = records.shape[0]
         if self.verbose:
             say(
-                f"Files: {directory}/ledger.jsonl, privacy.json. Next: .sample(n), .save(path), .report(path)."
+                f"Files: {directory}/ledger.jsonl, privacy.json. "
+                "Next: .sample(n), .save(path), .report(path)."
             )
         return self
 
@@ -149,54 +155,72 @@ class PrivateGenerator(OneShot):
         Args:
             n: Number of records.
             y: Classes (n,) to generate for, instead of ``proportions``.
-            proportions: ``"equal"``: every class equally often. ``"released"``: as among the private records, up to
-                noise.
+            proportions: ``"equal"``: every class equally often. ``"released"``: as among the
+                private records, up to noise.
             spread: Factor on the noise about the means of cells; 0.8 draws nearer to them.
 
         Returns:
-            Records and their classes (n,), in the format of those that were fitted; ``None`` without labels.
+            Records and their classes (n,), in the format of those that were fitted; ``None``
+            without labels.
 
         Raises:
-            InputError: If a class is unknown.
+            NotFittedError: If the estimator is not fitted.
+            InputError: If a class is unknown, or a number is out of range.
         """
-        generator = self._fitted()
+        generator: Generator = self._fitted()
         at_least(1, n=n)
-        with seeded(
-            int(np.random.SeedSequence([self.random_state, self._drawn]).generate_state(1)[0])
-        ):
-            labels = generator.labels(n, proportions) if y is None else generator.numbers(y)
+        with seeded(self._sample_seed()):
+            if y is None:
+                labels = generator.labels(n, proportions)
+            else:
+                labels = generator.numbers(y)
             if len(labels) != n:
-                raise InputError(f"Expected y with n={n} classes, got {len(labels)}.")
+                raise InputError(f"Expected y with n={n} classes, got {len(labels)}; pass as many.")
             records = draw_in_layout(generator, labels, spread)
-        self._drawn += 1
+        self._n_draws += 1
         if self.classes_ is None:
             return records, None
-        return records, (generator.layout or Layout()).restore_labels(self.classes_[labels.numpy()])
+        layout = generator.layout or Layout()
+        return records, layout.restore_labels(self.classes_[labels.numpy()])
 
     def save(self, path: str | Path) -> None:
-        """Write weights, format of the records, classes and guarantee to one file, which :meth:`load` reads.
+        """Write the generator to one file, which :meth:`load` reads.
+
+        The file has weights, format of the records, classes and guarantee.
 
         Raises:
+            NotFittedError: If the estimator is not fitted.
             InputError: If the file cannot be written.
         """
         write_generator(self._fitted(), path, self.guarantee_)
 
     @classmethod
     def load(cls, path: str | Path) -> "PrivateGenerator":
-        """Read a file of :meth:`save`, or the ``generator.pt`` of a run; no code of the file is run.
+        """Read a file of :meth:`save`, or the ``generator.pt`` of a run.
+
+        No code of the file is run.
 
         Raises:
             InputError: If the file is missing or is not a generator.
         """
         generator, guarantee = read_generator(path)
-        result = cls(epsilon=guarantee.get("epsilon", 0.0), delta=guarantee.get("delta", 0.0))
-        result.generator_, result.guarantee_, result._drawn = generator, guarantee, 0
-        names = generator.class_names or list(range(generator.n_classes))
-        result.classes_ = np.array(names) if generator.n_classes else None
+        result = cls(
+            epsilon=guarantee.get("epsilon", 0.0),
+            delta=guarantee.get("delta", 0.0),
+        )
+        result.generator_ = generator
+        result.guarantee_ = guarantee
+        result.classes_ = None
+        if generator.n_classes:
+            names = generator.class_names or list(range(generator.n_classes))
+            result.classes_ = np.array(names)
+        result._n_draws = 0
         return result
 
     def forecast(self, shape: tuple[int, ...], n: int, n_classes: int = 0) -> Structure:
-        """Forecast the signal-to-noise ratios of the releases from public numbers; spends no budget.
+        """Forecast the signal-to-noise ratios of the releases from public numbers.
+
+        No record is read, and no budget is spent.
 
         Args:
             shape: Shape of a record: (H, W), (H, W, C), (C, H, W) or (d,).
@@ -204,36 +228,79 @@ class PrivateGenerator(OneShot):
             n_classes: Number of classes; 0 for none.
 
         Returns:
-            The structure of the generator, with the signal-to-noise ratio of every release; ``print`` describes it.
+            The structure of the generator, with the signal-to-noise ratio of every release;
+            ``print`` describes it.
 
         Raises:
             InputError: If a number is out of range.
         """
-        if len(shape) == 2:
-            shape = (1, *shape)
-        elif len(shape) == 3 and shape[0] not in (1, 3):
-            shape = (shape[2], *shape[:2])
-        return forecast(n, tuple(shape), n_classes, self._mu(), bounded=self.bounds is not None)
+        record_shape = _channels_first(shape)
+        has_bounds = self.bounds is not None
+        return forecast(n, record_shape, n_classes, self._mu(), bounded=has_bounds)
+
+    def _handle(self, X: Any, y: Any) -> PrivateRecords:
+        """Return the records behind a handle, which X may be already."""
+        if isinstance(X, PrivateRecords):
+            return X
+        _check_array(X)
+        return PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
+
+    def _constants(self) -> dict[str, float | None]:
+        """Return the public constants of the fit by name, as the user set them."""
+        return {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
+
+    def _sample_seed(self) -> int:
+        """Return the seed of the next sample, another one for each call."""
+        sequence = np.random.SeedSequence([self.random_state, self._n_draws])
+        return int(sequence.generate_state(1)[0])
+
+
+def _effective_constants(
+    constants: dict[str, float | None], shape: tuple[int, ...]
+) -> dict[str, float]:
+    """Return the constants that a fit of records of this shape uses, for the report."""
+    effective = {}
+    for name, value in constants.items():
+        if name == "centre" and value is None and len(shape) == 3:
+            effective[name] = _PIXEL_CENTRE
+        elif value is not None:
+            effective[name] = value
+    return effective
+
+
+def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with the channels of an image first; (d,) as it is."""
+    if len(shape) == 2:
+        return (1, *shape)
+    if len(shape) == 3 and shape[0] not in (1, 3):
+        height, width, channels = shape
+        return (channels, height, width)
+    return tuple(shape)
 
 
 def _check_array(X: Any) -> None:
     """Refuse what is no dense array of real numbers, in the words of scikit-learn."""
     if issparse(X):
         raise InputError(
-            "Expected a dense array X, got a sparse one; sparse input is not supported: pass X.toarray()."
+            "Expected a dense array X, got a sparse one; sparse input is not supported: "
+            "pass X.toarray()."
         )
-    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+    dtype = getattr(X, "dtype", None)
+    if getattr(dtype, "kind", "") == "c":
         raise InputError(
-            "Complex data not supported: expected real numbers in X, got complex ones."
+            "Complex data not supported: expected real numbers in X, got complex ones; "
+            "pass real and imaginary parts as columns."
         )
-    if len(shape := tuple(getattr(X, "shape", ()))) == 2 and shape[1] == 0:
+    shape = tuple(getattr(X, "shape", ()))
+    if len(shape) == 2 and shape[1] == 0:
         raise InputError(
-            f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+            f"Expected columns in X, got 0 feature(s) (shape={shape}) while a minimum of 1 is "
+            "required."
         )
 
 
 def _check_device(device: Any) -> None:
-    """Refuse a device that is not there, before anything is released."""
+    """Refuse a device that this machine does not have, before anything is released."""
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:

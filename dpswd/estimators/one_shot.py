@@ -21,11 +21,47 @@ from dpswd.records import PrivateRecords
 
 __all__ = ["OneShot"]
 
+# Public facts of the records that the config of a run states.
+_PUBLIC_FACTS = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
+
+_REPORT_ENDINGS = (".html", ".md", ".json")
+
 
 class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of the estimators: one fit, whose run directory has ledger and report."""
+    """Base of the estimators: one fit, whose run directory has ledger and report.
 
-    _fitted_name = "generator_"  # attribute of a fitted estimator
+    A subclass has the arguments ``epsilon``, ``delta``, ``run_dir``, ``shared_ledger``, ``resume``
+    and ``verbose``.
+    """
+
+    # Name of an attribute that only a fitted or loaded estimator has.
+    _fitted_name = "generator_"
+
+    def report(self, path: str | Path) -> None:
+        """Write the report of the run.
+
+        Args:
+            path: File ending in ``.html``, ``.md`` or ``.json``.
+
+        Raises:
+            NotFittedError: If the estimator is not fitted.
+            InputError: If the estimator was loaded from a file, which holds no ledger, or the
+                ending is unknown.
+        """
+        self._fitted()
+        path = Path(path)
+        if path.suffix not in _REPORT_ENDINGS:
+            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
+        if not hasattr(self, "run_dir_"):
+            raise InputError(
+                "Expected an estimator with the ledger of its run, got one read from a file; "
+                "run dpswd report on the directory of the run."
+            )
+        from dpswd.report.render import write_report  # matplotlib, needed here only
+
+        write_report(self.run_dir_)
+        report = self.run_dir_ / f"report{path.suffix}"
+        atomic_write(path, report.read_bytes())
 
     def _start(self) -> Path:
         """Refuse a further fit, and a directory with a ledger; return the run directory."""
@@ -35,26 +71,29 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
                 "pass run_dir."
             )
         directory = self._run_directory()
-        has_released = hasattr(self, "generator_") or getattr(self, "_released", False)
         is_new_run = not self.resume or Budget.is_free(directory)
-        if has_released and is_new_run and self.shared_ledger is None:
-            got = (
-                "a second one, which would spend a further budget (an interrupted fit counts if it "
-                "made a release)"
+        if self._has_released() and is_new_run and self.shared_ledger is None:
+            raise InputError(
+                f"Expected one fit of a {type(self).__name__}, got a second one, which would spend "
+                "a further budget (an interrupted fit counts if it made a release); pass "
+                "shared_ledger, or make a new estimator and add the budgets up."
             )
-            remedy = "pass shared_ledger, or make a new estimator and add the budgets up"
-            raise InputError(f"Expected one fit of a {type(self).__name__}, got {got}; {remedy}.")
         if not self.resume:
             Budget.check_free(directory)
         return directory
 
+    def _has_released(self) -> bool:
+        """Return whether a fit has made a release, or the object was read from a file."""
+        return hasattr(self, "generator_") or getattr(self, "_released", False)
+
     def _run_directory(self) -> Path:
-        """Return ``run_dir``, or a new directory below ``runs`` that is named after the time."""
+        """Return ``run_dir``, or a directory below ``runs`` named after the time."""
         if self.run_dir is not None:
             return Path(self.run_dir)
         now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
         kind = type(self).__name__.removeprefix("Private").lower()
-        return Path("runs") / str(Processes().broadcast(lambda: f"{kind}-{now}"))
+        name = Processes().broadcast(lambda: f"{kind}-{now}")
+        return Path("runs") / str(name)
 
     def _mu(self) -> float:
         """Return the budget of Gaussian differential privacy."""
@@ -65,15 +104,20 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _release(
         self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any
     ) -> None:
-        """Fit ``generator_`` within the budget, set the facts of the run, and show ``config`` in its report."""
-        names = ("name", "shape", "n_classes", "classes", "taken", "bounds", "kinds")
-        public = {"n_records": len(records)} | {name: getattr(records, name) for name in names}
+        """Fit ``generator_`` within the budget and set the facts of the run.
+
+        Args:
+            records: The private records.
+            directory: The run directory.
+            config: Facts of the estimator, which the report shows beside those of the records.
+            options: Arguments of :func:`dpswd.mixture.fit`.
+        """
         budget = Budget(
             records,
             target_epsilon=self.epsilon,
             target_delta=self.delta,
             run_dir=directory,
-            config=json.loads(json.dumps(config | {"records": public}, default=str)),
+            config=_plain(config | {"records": _public_facts(records)}),
             shared_ledger=self.shared_ledger,
             resume=self.resume,
         )
@@ -88,28 +132,20 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         if self.verbose:
             say(guarantee_line(self.guarantee_))
 
-    def report(self, path: str | Path) -> None:
-        """Write the report of the run.
-
-        Args:
-            path: File ending in ``.html``, ``.md`` or ``.json``.
-
-        Raises:
-            InputError: If the estimator was loaded from a file, which holds no ledger, or the ending is unknown.
-        """
-        self._fitted()
-        path = Path(path)
-        if path.suffix not in (".html", ".md", ".json"):
-            raise InputError(f"Expected a path ending in .html, .md or .json, got {path.name!r}.")
-        if not hasattr(self, "run_dir_"):
-            raise InputError(
-                "Expected an estimator with the ledger of its run, got one read from a file."
-            )
-        from dpswd.report.render import write_report  # matplotlib, needed here only
-
-        write_report(self.run_dir_)
-        atomic_write(path, (self.run_dir_ / f"report{path.suffix}").read_bytes())
-
     def _fitted(self) -> Any:
+        """Return the attribute that a fit sets, or raise NotFittedError."""
         check_is_fitted(self, self._fitted_name)
         return getattr(self, self._fitted_name)
+
+
+def _public_facts(records: PrivateRecords) -> dict[str, Any]:
+    """Return the public facts of records for the config of a run."""
+    public: dict[str, Any] = {"n_records": len(records)}
+    for name in _PUBLIC_FACTS:
+        public[name] = getattr(records, name)
+    return public
+
+
+def _plain(config: dict[str, Any]) -> Any:
+    """Return a config of plain values; other objects become their text."""
+    return json.loads(json.dumps(config, default=str))

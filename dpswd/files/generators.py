@@ -72,7 +72,9 @@ def write_generator(
 
 
 def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
-    """Read a generator in evaluation mode, and its guarantee; no code of the file is run.
+    """Read a generator in evaluation mode, and its guarantee.
+
+    No code of the file is run.
 
     Args:
         path: A file of :func:`write_generator`, such as the ``generator.pt`` of a run.
@@ -111,12 +113,12 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
 
 
 def _options(generator: Generator) -> dict[str, Any]:
-    """Return the arguments of the constructor, which the generator keeps as attributes."""
+    """Return the arguments of the constructor, which are attributes, by name."""
     names = inspect.signature(type(generator)).parameters
     return {name: getattr(generator, name) for name in names}
 
 
 def _weights(generator: Generator) -> dict[str, Tensor]:
-    """Return copies of parameters and buffers on the CPU, without the storage of other tensors."""
+    """Return copies of parameters and buffers on the CPU, by name."""
     state = generator.state_dict()
     return {name: value.detach().cpu().clone() for name, value in state.items()}

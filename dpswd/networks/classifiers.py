@@ -8,9 +8,10 @@ __all__ = ["SmallCNN"]
 
 
 class SmallCNN(nn.Module):
-    """Small convolutional classifier of images: two strided convolutions and one hidden layer.
+    """Small convolutional classifier of images.
 
-    Training on 20,000 images of 28 x 28 takes about ten seconds on one core.
+    It has two strided convolutions and one hidden layer. Training on 20,000 images of 28 x 28
+    takes about ten seconds on one core.
 
     Args:
         channels: Channels of the images.

@@ -17,9 +17,10 @@ __all__ = ["ConvGenerator", "ShuffleGenerator"]
 
 
 class ConvGenerator(Generator):
-    """Two linear layers and two upsampled convolutions, for images, in the manner of Harder2021.
+    """Image generator of two linear layers and two upsampled convolutions.
 
-    With the defaults it has the sizes of Rakotomamonjy2021, Table 3, and 167,161 parameters.
+    The layers are those of Harder2021. With the defaults they have the sizes of
+    Rakotomamonjy2021, Table 3, and 167,161 parameters.
 
     Args:
         sample_shape: (channels, height, width).
@@ -72,15 +73,17 @@ class ConvGenerator(Generator):
 
 
 class ShuffleGenerator(Generator):
-    """Low frequencies by a linear layer per class, corrected by convolutions with pixel shuffle.
+    """Image generator of linear layers to low frequencies, and a correction.
 
-    With the defaults it has about 850,000 parameters.
+    Every class has a linear layer from the code to the low frequencies of an image. Two
+    convolutions with pixel shuffle correct the image. With the defaults there are about 850,000
+    parameters.
 
     The code has as many coordinates as there are frequencies, so that the linear layers can have
     any covariance; their weights are in units of the reference spectrum. The correction starts at
     zero. Its two convolutions work at a quarter and at half of the resolution, and every class
     scales its hidden layer by factors of its own. Jitter is applied in evaluation mode only: it
-    adds variety to what the network was trained to.
+    adds variety to the images that the network was trained to make.
 
     Args:
         sample_shape: (channels, height, width).
@@ -173,7 +176,7 @@ class ShuffleGenerator(Generator):
         return jitter(images, latent[:, dim:], **self.jitter)
 
     def _rows(self, codes: Tensor, membership: Tensor) -> Tensor:
-        """Return the rows (n, d) that the linear layers of the classes make of codes (n, d).
+        """Apply to each code the linear layer of its class: rows (n, d).
 
         Args:
             codes: Codes (n, d).
@@ -205,6 +208,6 @@ def _quarter_size(sample_shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _cut(images: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
-    """Cut images to height and width of ``sample_shape``, whose quarter was rounded up."""
+    """Cut images to the height and width of ``sample_shape``."""
     _, height, width = sample_shape
     return images[:, :, :height, :width]
