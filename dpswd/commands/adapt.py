@@ -70,7 +70,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd._arrays import as_records
     from dpswd._distributed import Processes
     from dpswd.adaptation.methods import ImageMap
-    from dpswd.adaptation.space import read_records, read_source
+    from dpswd.adaptation.reading import read_records, read_source
     from dpswd.estimators.adapter import PrivateAdapter
     from dpswd.files.pictures import save_grid
 

@@ -28,7 +28,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_new(arguments.out)
     import numpy as np
 
-    from dpswd.adaptation.space import read_records
+    from dpswd.adaptation.reading import read_records
     from dpswd.estimators.adapter import PrivateAdapter
     from dpswd.files.export import write_csv, write_npz
 
