@@ -1,8 +1,9 @@
 """Collective calls of the processes that make a release together.
 
-Ranks exchange private rows, sums and batch indices without encryption, so the links between the machines of a run must
-be trusted. The transport is gloo on the CPU, independent of the backend of the gradients. Methods are collective: all
-ranks call them in the same order. Without ``torch.distributed`` there is one rank, and nothing is sent.
+Ranks exchange private rows, sums and batch indices without encryption, so the links between the
+machines of a run must be trusted. The transport is gloo on the CPU, independent of the backend of
+the gradients. Methods are collective: all ranks call them in the same order. Without
+``torch.distributed`` there is one rank, and nothing is sent.
 """
 
 import contextlib
@@ -18,9 +19,17 @@ from torch import Tensor
 
 from dpswd.errors import DpswdError, InputError, ProcessLostError
 
-_gloo: dict[Any, Any] = {}  # gloo group of each default group with another backend
-_PART = 4096  # neighbouring records that one rank reads
-_LAUNCHER_SIZES = (  # environment variables that hold the number of processes of a launcher
+# The gloo group of each default group that has another backend.
+_gloo: dict[Any, Any] = {}
+
+# One rank reads this many neighbouring records at a time, so that a file is read in long pieces.
+_NEIGHBOURS = 4096
+
+# Characters of a message of torch.distributed that an error repeats.
+_MESSAGE_LENGTH = 120
+
+# Environment variables that hold the number of processes of a launcher.
+_LAUNCHER_SIZES = (
     "WORLD_SIZE",  # torchrun
     "SLURM_STEP_NUM_TASKS",  # srun
     "OMPI_COMM_WORLD_SIZE",  # mpirun of Open MPI
@@ -37,7 +46,8 @@ def check_joined() -> None:
     Each of them would be a run of its own, and all of them together would spend several budgets.
 
     Raises:
-        InputError: If a launcher has started several processes and ``torch.distributed`` is not initialised.
+        InputError: If a launcher has started several processes and ``torch.distributed`` is not
+            initialised.
     """
     sizes = _launched_processes()
     if not sizes or dist.is_initialized():
@@ -69,83 +79,113 @@ def _whole_number(variable: str) -> int:
 
 
 class Processes:
-    """All ranks, or a single one if ``torch.distributed`` is not initialised."""
+    """All ranks, or a single one if ``torch.distributed`` is not initialised.
+
+    Attributes:
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+    """
 
     def __init__(self) -> None:
-        together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if together else 0
-        self.world_size = dist.get_world_size() if together else 1
+        self.rank = 0
+        self.world_size = 1
         self.group: Any = None
+        if dist.is_available() and dist.is_initialized():
+            self.rank = dist.get_rank()
+            self.world_size = dist.get_world_size()
         if self.world_size > 1 and dist.get_backend() != "gloo":
-            whole = dist.group.WORLD
-            if whole not in _gloo:
-                _gloo[whole] = dist.new_group(backend="gloo")
-            self.group = _gloo[whole]
+            default_group = dist.group.WORLD
+            if default_group not in _gloo:
+                _gloo[default_group] = dist.new_group(backend="gloo")
+            self.group = _gloo[default_group]
 
-    def run_on_all(self, work: Callable[[], Any]) -> Any:
-        """Call ``work`` on every rank. If one rank raises, all ranks raise, which avoids a deadlock."""
+    def run_on_all(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``work(*arguments)`` on every rank and return the result of this rank.
+
+        If one rank raises, all ranks raise, which avoids a deadlock.
+        """
         if self.world_size == 1:
-            return work()
-        result, error = _attempt(work)
+            return work(*arguments)
+        result, error = _attempt(work, arguments)
         errors = self.all_gather(error)
         if error is not None:
             raise error
         for rank, other in enumerate(errors):
+            if isinstance(other, DpswdError):
+                raise type(other)(f"rank {rank}: {other}")
             if other is not None:
-                kind = type(other) if isinstance(other, DpswdError) else InputError
-                raise kind(f"rank {rank}: {other}")
+                raise InputError(f"rank {rank}: {other}")
         return result
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""
         if self.world_size == 1:
             return [value]
-        found: list[Any] = [None] * self.world_size
+        values: list[Any] = [None] * self.world_size
         with self._reports_lost_process():
-            dist.all_gather_object(found, value, group=self.group)
-        return found
+            dist.all_gather_object(values, value, group=self.group)
+        return values
 
-    def broadcast(self, work: Callable[[], Any]) -> Any:
-        """Call ``work`` on rank 0 and return its result, or raise its exception, on all ranks."""
+    def broadcast(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``work(*arguments)`` on rank 0; return its result, or raise its error, on all."""
         if self.world_size == 1:
-            return work()
-        sent = list(_attempt(work)) if self.rank == 0 else [None, None]
+            return work(*arguments)
+        message: list[Any] = [None, None]
+        if self.rank == 0:
+            message = list(_attempt(work, arguments))
         with self._reports_lost_process():
-            dist.broadcast_object_list(sent, group=self.group, group_src=0)
-        result, error = sent
+            dist.broadcast_object_list(message, group=self.group, group_src=0)
+        result, error = message
         if error is not None:
             raise error
         return result
 
     def gather(self, part: Tensor) -> Tensor | None:
-        """Concatenate the tensors (n, ...) of all ranks, whose n may differ, on rank 0; ``None`` on other ranks."""
+        """Concatenate the tensors (n, ...) of all ranks, whose n may differ, on rank 0.
+
+        Returns:
+            The tensor on the device of the part of rank 0; ``None`` on the other ranks.
+        """
         if self.world_size == 1:
             return part
-        found: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        parts: list[Any] | None = None
+        if self.rank == 0:
+            parts = [None] * self.world_size
+        copied = part.detach().to("cpu", copy=True)
         with self._reports_lost_process():
-            dist.gather_object(
-                part.detach().to("cpu", copy=True), found, group=self.group, group_dst=0
-            )
-        return None if found is None else torch.cat(found).to(part.device)
+            dist.gather_object(copied, parts, group=self.group, group_dst=0)
+        if parts is None:
+            return None
+        return torch.cat(parts).to(part.device)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of the tensors of all ranks on rank 0; on other ranks the result has no meaning."""
-        if self.world_size > 1:
-            values = values.cpu().contiguous()
-            with self._reports_lost_process():
-                dist.reduce(values, group=self.group, group_dst=0)
-        return values
+        """Return the sum of the tensors of all ranks; on ranks above 0 it has no meaning."""
+        if self.world_size == 1:
+            return values
+        total = values.cpu().contiguous()
+        with self._reports_lost_process():
+            dist.reduce(total, group=self.group, group_dst=0)
+        return total
 
-    def share(self, n: int) -> Tensor:
-        """Return the numbers of the records, of n, of this rank; ranks take turns at neighbouring records."""
-        part = min(_PART, -(-n // self.world_size))
-        rank = torch.arange(n) // part % self.world_size
-        if self.world_size > 1 and int(rank.bincount(minlength=self.world_size).min()) < 2:
-            got = f"{n} records for {self.world_size} ranks"
-            raise InputError(
-                f"Expected at least two records for every rank, got {got}; use fewer processes."
-            )
-        return torch.nonzero(rank == self.rank)[:, 0]
+    def rank_part(self, n: int) -> Tensor:
+        """Return the positions, out of ``n``, that this rank works on.
+
+        Ranks take turns at blocks of neighbouring positions. With two ranks and n = 10,000, rank 0
+        has the positions 0 to 4,095 and 8,192 to 9,999, and rank 1 those between.
+
+        Raises:
+            InputError: If a rank would have fewer than two positions.
+        """
+        block = min(_NEIGHBOURS, -(-n // self.world_size))
+        rank_of_position = torch.arange(n) // block % self.world_size
+        if self.world_size > 1:
+            smallest = int(rank_of_position.bincount(minlength=self.world_size).min())
+            if smallest < 2:
+                raise InputError(
+                    "Expected at least two records for every rank, "
+                    f"got {n} records for {self.world_size} ranks; use fewer processes."
+                )
+        return torch.nonzero(rank_of_position == self.rank)[:, 0]
 
     @contextlib.contextmanager
     def _reports_lost_process(self) -> Iterator[None]:
@@ -157,15 +197,18 @@ class Processes:
 
 def lost(error: BaseException) -> ProcessLostError:
     """Return a :class:`ProcessLostError` for an exception of torch.distributed."""
-    said = re.sub(r"\[/[^]]*\] *", "", " ".join(str(error).split()))  # without the source location
+    one_line = " ".join(str(error).split())
+    without_location = re.sub(r"\[/[^]]*\] *", "", one_line)  # the place in the source of torch
+    message = without_location.split(". ")[0][:_MESSAGE_LENGTH]
     return ProcessLostError(
-        f"Expected all ranks of the run to respond, got a lost connection ({said.split('. ')[0][:120]}); the ledger "
-        "holds all releases: resume from the last checkpoint."
+        f"Expected all ranks of the run to respond, got a lost connection ({message}); "
+        "the ledger holds all releases: resume from the last checkpoint."
     )
 
 
-def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+def _attempt(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    """Return the result of a call and ``None``, or ``None`` and its error."""
     try:
-        return work(), None
+        return work(*arguments), None
     except Exception as error:
         return None, error

@@ -2,7 +2,7 @@
 
 axes: B private rows, n public rows, d dimension, k directions, m values per column, C classes.
 
-The loss releases a batch (:mod:`dpswd.release` opens it) and compares public rows with the release::
+The loss releases a batch (:mod:`dpswd.release` opens it) and compares public rows with it::
 
     clip -> project -> sort and average -> ledger -> noise -> distance
 
@@ -11,20 +11,20 @@ A :class:`Release` holds everything that was released, and the distance reads th
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpswd._distributed import Processes
 from dpswd._kernels import padded_block_means, power_cost, sum_over_projections
-from dpswd._random import noisy, normal
 from dpswd._sorting import sort_rows
 from dpswd._validate import tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
-from dpswd.records import PrivateBatch
-from dpswd.release import Recorder, Releasing, clip_rows, uncompiled
+from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.release import BatchStatistic, Recorder, clip_rows, make_release
 from dpswd.row_copy import RowFunction
 from dpswd.sliced import wasserstein_1d
 from dpswd.slices import random_projections
@@ -32,7 +32,9 @@ from dpswd.slices import random_projections
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_CHUNK_BYTES = 2**27  # of projected private rows in memory at a time
+
+# Projected private rows are sorted in parts of at most this many bytes.
+_MAX_SORTED_BYTES = 2**27
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Release:
     """The output of one release. Everything computed from it is post-processing.
 
     Attributes:
-        values: Noisy values (m, k), or (C, m, k) for records with a class; every column of noisy rows is sorted.
+        values: Noisy values (m, k), or (C, m, k) for records with a class; every column of noisy
+            rows is sorted.
         projections: Public directions (d, k).
         mechanism: The mechanism that made the release.
 
@@ -65,38 +68,48 @@ class Release:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "Release":
-        """Restore a release from the result of :meth:`state_dict`."""
-        return cls(
-            state["values"],
-            state["projections"],
-            cast(Any, mechanism_from_dict(state["mechanism"])),
-        )
+        """Restore a release from the result of :meth:`state_dict`.
+
+        Raises:
+            InputError: If the dictionary is not the state of a release of a loss.
+        """
+        mechanism = mechanism_from_dict(state["mechanism"])
+        if not isinstance(mechanism, ProjectionMechanism):
+            raise InputError(
+                "Expected the state of a release of DPSlicedWassersteinLoss, "
+                f"got one of {mechanism.description}."
+            )
+        return cls(state["values"], state["projections"], mechanism)
 
     def to(self, device: torch.device | str) -> "Release":
         """Return the release with its tensors on ``device``."""
         return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
-class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
-    """Squared sliced 2-Wasserstein loss between private and public rows. Each call makes one release.
+class DPSlicedWassersteinLoss(BatchStatistic):
+    """Squared sliced 2-Wasserstein loss of private and public rows. Each call makes one release.
 
     Formal guarantee:
-        One call with a :class:`~dpswd.PrivateBatch` is the subsampled Gaussian mechanism that ``mechanism`` describes,
-        under replace-one; no gradient reaches the private rows (docs/theory/private-side.md). A call with a tensor is
-        the same *on conditions that the caller answers for*: each tensor holds a uniform subset of fixed size, drawn
-        without replacement and afresh; each row depends on one record; nothing else reads the records.
+        One call with a :class:`~dpswd.PrivateBatch` is the subsampled Gaussian mechanism that
+        ``mechanism`` describes, under replace-one; no gradient reaches the private rows
+        (docs/theory/private-side.md). A call with a tensor is the same *on conditions that the
+        caller answers for*: each tensor holds a uniform subset of fixed size, drawn without
+        replacement and afresh; each row depends on one record; nothing else reads the records.
 
-    The value depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed distance of the paper:
-    the public projections get noise of the same size. With ``"quantiles"`` it is the distance of noisy block means:
-    given the directions, its gradient is an unbiased estimate of the gradient of the squared distance between exact
-    block means, and its value is offset by a constant.
+    The value depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed
+    distance of the paper: the public projections get noise of the same size. With ``"quantiles"``
+    it is the distance of noisy block means: given the directions, its gradient is an unbiased
+    estimate of the gradient of the squared distance between exact block means, and its value is
+    offset by a constant.
 
-    A subclass that audits the mechanism may override :meth:`draw_projections`, :meth:`exact_values`,
-    :meth:`compute_statistic`, :meth:`add_noise`, :meth:`discard_order` and :meth:`publish`.
+    A subclass that audits the mechanism may override :meth:`draw_projections`,
+    :meth:`exact_values`, :meth:`compute_statistic`, :meth:`draw_noise`, :meth:`add_noise` and
+    :meth:`discard_order`. :func:`dpswd.release.make_release` calls them in this order.
 
     Args:
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
-        recorder: Object that records every release before it is made; ``PrivacyBudget`` and ``Budget`` set it.
+        recorder: Object that records every release before it is made; ``PrivacyBudget`` and
+            ``Budget`` set it.
 
     Raises:
         InputError: If ``mechanism`` is not a ProjectionMechanism.
@@ -131,11 +144,12 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
         """Make one release of ``private`` and return its distance to ``public``.
 
         Args:
-            private: A batch of :class:`~dpswd.ReleaseLoader`; or rows (B, d) that the caller answers for, B being the
-                ``batch_size`` of the mechanism, which has no classes then.
+            private: A batch of :class:`~dpswd.ReleaseLoader`; or rows (B, d) that the caller
+                answers for, B being the ``batch_size`` of the mechanism, which has no classes then.
             public: Rows (n, d), n >= 1. They receive the gradient and are not clipped.
             public_labels: Classes (n,) if the mechanism has ``n_classes``.
-            rows: Maps the records of the batch to rows (n, d), each by itself; ``None`` flattens them.
+            rows: Maps the records of the batch to rows (n, d), each by itself; ``None`` flattens
+                them.
 
         Returns:
             Scalar tensor.
@@ -144,106 +158,81 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
             InputError: If shapes, types or values are not valid; nothing was released.
             BudgetExceededError: If the recorder refuses the release.
         """
-        self._check_sample("public", public, public_labels)
+        self._check_public(public, public_labels)
         release = self.release(private, rows=rows).to(public.device)
         return self.distance(release, public, public_labels)
 
-    @uncompiled
-    @torch.no_grad()
     def release(
         self, private: PrivateBatch | Tensor, *, rows: RowFunction | None = None
     ) -> Release:
         """Make one release of a batch; see :meth:`forward`.
 
-        With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands over its part of
-        the B rows.
+        With ``torch.distributed`` initialised, every rank calls this method; of a tensor each hands
+        over its part of the B rows.
         """
-        mechanism = self.mechanism
-        records = private.take() if isinstance(private, PrivateBatch) else None
-        if records is not None and (size := len(private)) != mechanism.batch_size:
-            raise InputError(
-                f"Expected batch_size={mechanism.batch_size} as the mechanism, got {size}; make it equal."
-            )
-        if records is not None and mechanism.n_classes not in (None, records.n_classes):
-            raise InputError(
-                f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}."
-            )
-        if (stored := self._ask(records)) is not None:
-            return Release(stored["values"], stored["projections"], mechanism)
-        processes = Processes()
-        if records is not None:
-            found, classes = self._open_batch(records, len(private), rows)
+        if isinstance(private, PrivateBatch):
+            tensors = make_release(self, self._records_of(private), rows)
         else:
-            handed = cast(Tensor, private)
-            processes.run_on_all(lambda: self._check_private(handed, rows))
-            found = processes.gather(
-                handed.detach().to(torch.promote_types(handed.dtype, torch.float32))
-            )
-            classes = None
-        device = "cpu" if found is None else found.device
-        projections = processes.broadcast(self.draw_projections).to(device)  # (d, k)
-
-        def exact() -> Tensor | None:
-            if found is None:
-                return None
-            grouped = classes if mechanism.n_classes else None
-            self._check_sample("private", found, grouped)
-            return self.exact_values(found, grouped, projections)
-
-        return self.publish(processes.run_on_all(exact), projections)
-
-    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
-        with torch.autocast(rows.device.type, enabled=False):
-            return self.compute_statistic(
-                clip_rows(rows, self.mechanism.row_norm), labels, projections
-            )
+            Processes().run_on_all(self._check_handed_over, private, rows)
+            tensors = make_release(self, private)
+        return Release(tensors["values"], tensors["projections"], self.mechanism)
 
     def draw_projections(self) -> Tensor:
         """Draw the directions (d, k) of one release."""
         mechanism = self.mechanism
         return random_projections(
-            mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self._source
+            mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self.source
         )
+
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
+        with torch.autocast(rows.device.type, enabled=False):
+            clipped = clip_rows(rows, self.mechanism.row_norm)
+            return self.compute_statistic(clipped, labels, projections)
 
     def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        """Project clipped rows (B, d); for block means, sort every column and average its blocks, a few at a time."""
-        size, blocks = len(rows), self.mechanism.n_values
+        """Compute the statistic of clipped rows (B, d), with labels of every class by itself.
 
-        def of_rows(
-            member: Tensor | None,
-        ) -> Tensor:  # zero for another class; the order is discarded after the noise
-            return (projections.T @ (rows if member is None else rows * member[:, None]).T).T
-
-        def of_blocks(member: Tensor | None) -> Tensor:
-            group, columns = (
-                rows if member is None else rows[member],
-                max(1, _CHUNK_BYTES // (8 * size)),
-            )
-            sorted_parts = (
-                sort_rows(u.T @ group.T).T for u in torch.split(projections, columns, 1)
-            )
-            return torch.cat([padded_block_means(part, size, blocks) for part in sorted_parts], 1)
-
-        summary = of_rows if self.mechanism.statistic == "rows" else of_blocks
+        Returns:
+            Values (m, k) in float64, or (C, m, k) with labels. The order of noisy rows is discarded
+            after the noise.
+        """
         if labels is None:
-            return summary(None)
-        return torch.stack([summary(labels == c) for c in range(self.mechanism.n_classes or 0)])
+            return self._statistic_of_class(rows, None, projections)
+        n_classes = self.mechanism.n_classes or 0
+        values = [
+            self._statistic_of_class(rows, labels == c, projections) for c in range(n_classes)
+        ]
+        return torch.stack(values)
 
-    def publish(self, values: Tensor | None, projections: Tensor) -> Release:
-        """Record a release of exact values (m, k) or (C, m, k), ``None`` on ranks above 0; then add noise to them."""
-        noisy = self._publish(
-            values, lambda exact: self.discard_order(self.add_noise(exact)), projections=projections
-        )
-        return Release(noisy.to(projections.device), projections, self.mechanism)
+    def _statistic_of_class(
+        self, rows: Tensor, member: Tensor | None, projections: Tensor
+    ) -> Tensor:
+        """Return the values (m, k) of the clipped rows (B, d) for which ``member`` (B,) is true."""
+        if self.mechanism.statistic == "rows":
+            if member is not None:
+                rows = rows * member[:, None]  # a row of another class counts as zero
+            return (projections.T @ rows.T).T
+        size = len(rows)
+        if member is not None:
+            rows = rows[member]
+        return self._block_means(rows, size, projections)
 
-    def add_noise(self, values: Tensor) -> Tensor:
-        """Add fresh Gaussian noise to exact values and round them to a public grid."""
-        noise = normal(self._source, tuple(values.mT.shape)).mT.to(values.device)
-        return noisy(values, noise, self.mechanism.sigma)
+    def _block_means(self, rows: Tensor, size: int, projections: Tensor) -> Tensor:
+        """Return block means (m, k) of sorted projections of rows and zeros, ``size`` in all."""
+        n_columns = max(1, _MAX_SORTED_BYTES // (8 * size))  # sorted at a time
+        parts = []
+        for directions in torch.split(projections, n_columns, dim=1):
+            columns = sort_rows(directions.T @ rows.T).T
+            parts.append(padded_block_means(columns, size, self.mechanism.n_values))
+        return torch.cat(parts, dim=1)
+
+    def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw standard normal noise (m, k) or (C, m, k) in float64, column by column."""
+        return super().draw_noise((*shape[:-2], shape[-1], shape[-2])).mT
 
     def discard_order(self, values: Tensor) -> Tensor:
-        """Sort every column of noisy rows in place: a row's position carries no information. Post-processing."""
+        """Sort every column of noisy rows, so that a position carries no information."""
         if self.mechanism.statistic != "rows":
             return values
         columns = values.mT.contiguous()
@@ -252,109 +241,163 @@ class DPSlicedWassersteinLoss(Releasing[ProjectionMechanism]):
     def distance(
         self, release: Release, public: Tensor, public_labels: Tensor | None = None
     ) -> Tensor:
-        """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing, repeatable at no cost."""
-        self._check_sample("public", public, public_labels)
-        mechanism = release.mechanism
+        """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing.
+
+        It reads released values only, so that it can be repeated at no cost.
+        """
+        self._check_public(public, public_labels)
         with torch.autocast(public.device.type, enabled=False):
-            public = public.to(torch.promote_types(public.dtype, torch.float32))
-            projections, target = release.projections.to(public), release.values.to(public)
-            blur = mechanism.sigma if mechanism.statistic == "rows" else 0.0
-
-            def compared(rows: Tensor, values: Tensor) -> Tensor:
-                return _distance(
-                    rows, projections, values.view(-1, *target.shape[-2:]), len(public), blur
-                )
-
+            rows = public.to(torch.promote_types(public.dtype, torch.float32))
             if public_labels is None:
-                return compared(public, target)
-            members = [public_labels == c for c in range(len(target))]
-            if blur:  # a row of another class is zero
-                groups = [public * member[:, None] for member in members]
-            elif (
-                len(torch.bincount(public_labels, minlength=len(target)).unique()) == 1
-            ):  # equal sizes: in one pass
-                return compared(public[public_labels.argsort()], target)
+                return _distance(release, rows, release.values)
+            return self._distance_of_classes(release, rows, public_labels)
+
+    def _distance_of_classes(self, release: Release, rows: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean over classes of the distance of public rows (n, d) to a release."""
+        n_classes = len(release.values)
+        counts = torch.bincount(labels, minlength=n_classes)
+        is_noisy_rows = release.mechanism.statistic == "rows"
+        if not is_noisy_rows and len(counts.unique()) == 1:  # classes of equal size, in one pass
+            return _distance(release, rows[labels.argsort()], release.values)
+        distances = []
+        for c, values in enumerate(release.values):
+            member = labels == c
+            if is_noisy_rows:  # a row of another class counts as zero, as among the private rows
+                of_class = rows * member[:, None]
             else:
-                groups = [public[member] for member in members]
-            return torch.stack([compared(z, t) for z, t in zip(groups, target, strict=True)]).mean()
+                of_class = rows[member]
+            distances.append(_distance(release, of_class, values, size=len(rows)))
+        return torch.stack(distances).mean()
 
-    def _check_private(self, private: Tensor, rows: RowFunction | None) -> None:
-        """Check rows that are handed over; every rank has a part of them."""
-        counts = Processes().all_gather(
-            len(private) if isinstance(private, Tensor) and private.ndim else 0
-        )
-        if rows is not None or self.mechanism.n_classes:
+    def _records_of(self, batch: PrivateBatch) -> PrivateRecords:
+        """Return the records of a batch that fits the mechanism, and mark it as released."""
+        records = batch.consume()
+        mechanism = self.mechanism
+        if len(batch) != mechanism.batch_size:
             raise InputError(
-                "Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; use one."
+                f"Expected batch_size={mechanism.batch_size} as the mechanism, got {len(batch)}; "
+                "make it equal."
             )
-        self._check_sample("private", private, None)
-        if (size := sum(counts)) != self.mechanism.batch_size:
-            got = f"{size} on all ranks together" if len(counts) > 1 else size
+        if mechanism.n_classes not in (None, records.n_classes):
             raise InputError(
-                f"Expected batch_size={self.mechanism.batch_size} private rows, got {got}."
+                f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}."
             )
-        if len(private) and not all(
-            map(math.isfinite, torch.aminmax(private.detach()))
-        ):  # nan propagates
+        return records
+
+    def _check_handed_over(self, private: Tensor, row_function: RowFunction | None) -> None:
+        """Check rows that the caller hands over; every rank has a part of them."""
+        n_rows = 0
+        if isinstance(private, Tensor) and private.ndim:
+            n_rows = len(private)
+        counts = Processes().all_gather(n_rows)
+        if row_function is not None or self.mechanism.n_classes:
             raise InputError(
-                "Expected finite private rows, got nan or inf; make such a row zero, do not drop it."
+                "Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; "
+                "use one."
+            )
+        self.check_private_rows(private, None)
+        size = sum(counts)
+        if size != self.mechanism.batch_size:
+            where = ""
+            if len(counts) > 1:
+                where = " on all ranks together"
+            raise InputError(
+                f"Expected batch_size={self.mechanism.batch_size} private rows, got {size}{where}."
+            )
+        if len(private) and not _is_finite(private):
+            raise InputError(
+                "Expected finite private rows, got nan or inf; "
+                "make such a row zero, do not drop it."
             )
 
-    def _check_sample(self, name: str, rows: Tensor, labels: Tensor | None) -> None:
-        """Raise unless ``rows`` are floating-point rows (n, dim), n >= 1 of public ones, with classes as stated."""
-        dim, n_classes = self.mechanism.dim, self.mechanism.n_classes
-        classes = "public_labels" if name == "public" else "classes of a row function"
-        tensor(**{f"{name} rows": rows})
-        if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
-            got = f"{rows.dtype} of shape {tuple(rows.shape)}"
-            also = (
-                "; set dim, or pass rows=, the map of records to rows" if name == "private" else ""
-            )
-            raise InputError(
-                f"Expected {name} rows to be a floating-point tensor (n, {dim}), got {got}{also}."
-            )
-        if name == "public" and not len(rows):
+    def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
+        """Raise an :class:`InputError` unless rows (B, d) and labels (B,) fit the mechanism."""
+        remedy = "; set dim, or pass rows=, the map of records to rows"
+        self._check_rows("private rows", rows, remedy)
+        self._check_labels("classes of a row function", labels, len(rows))
+
+    def _check_public(self, rows: Tensor, labels: Tensor | None) -> None:
+        """Raise an :class:`InputError` unless public rows (n, d) and labels (n,) fit."""
+        self._check_rows("public rows", rows, "")
+        if not len(rows):
             raise InputError("Expected at least one row in public rows, got none.")
+        self._check_labels("public_labels", labels, len(rows))
+
+    def _check_rows(self, name: str, rows: Tensor, remedy: str) -> None:
+        """Raise unless ``rows`` are floating-point rows (n, dim)."""
+        tensor(**{name: rows})
+        dim = self.mechanism.dim
+        if rows.ndim != 2 or rows.shape[1] != dim or not rows.is_floating_point():
+            raise InputError(
+                f"Expected {name} to be a floating-point tensor (n, {dim}), "
+                f"got {rows.dtype} of shape {tuple(rows.shape)}{remedy}."
+            )
+
+    def _check_labels(self, name: str, labels: Tensor | None, n_rows: int) -> None:
+        """Raise unless labels (n,) are integers in [0, n_classes); ``None`` without classes."""
+        n_classes = self.mechanism.n_classes
         if n_classes is None:
             if labels is not None:
                 raise InputError(
-                    f"Expected no {classes}, since the mechanism has no n_classes; set n_classes."
+                    f"Expected no {name}, since the mechanism has no n_classes; set n_classes."
                 )
             return
-        if (
-            not isinstance(labels, Tensor)
-            or labels.dtype not in _INTEGERS
-            or labels.shape != rows.shape[:1]
-        ):
-            got = (
-                f"{labels.dtype} {tuple(labels.shape)}"
-                if isinstance(labels, Tensor)
-                else type(labels).__name__
-            )
-            raise InputError(
-                f"Expected {classes} to be a tensor of {len(rows)} integers, got {got}."
-            )
+        expected = f"Expected {name} to be a tensor of {n_rows} integers"
+        if not isinstance(labels, Tensor):
+            raise InputError(f"{expected}, got {type(labels).__name__}.")
+        if labels.dtype not in _INTEGERS or labels.shape != (n_rows,):
+            raise InputError(f"{expected}, got {labels.dtype} {tuple(labels.shape)}.")
         if bool(((labels < 0) | (labels >= n_classes)).any()):
             raise InputError(
-                f"Expected {classes} in [0, {n_classes - 1}], got labels outside; check n_classes."
+                f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes."
             )
+
+
+def _is_finite(rows: Tensor) -> bool:
+    """Return whether all entries of non-empty rows are finite, in one pass without a copy."""
+    smallest, largest = torch.aminmax(rows.detach())  # nan if an entry is nan
+    return math.isfinite(smallest) and math.isfinite(largest)
 
 
 def _distance(
-    public: Tensor, projections: Tensor, target: Tensor, size: int, blur: float
+    release: Release, public: Tensor, values: Tensor, *, size: int | None = None
 ) -> Tensor:
-    """Mean squared difference of block means to (C, m, k), of C parts of equal size that are padded to ``size`` rows.
+    """Return the mean squared distance of public rows to released values, a scalar.
 
-    With ``blur``, the squared distance of noisy projections to noisy rows (1, m, k).
+    Args:
+        release: The release, for its directions and its mechanism.
+        public: Rows (n, d); for values of C classes, n / C rows of each class, class by class.
+        values: Released values (m, k) of one class, or (C, m, k).
+        size: Number of rows up to which a class is filled with zeros, since a row of another class
+            counts as zero; n by default.
     """
-    classes, blocks, k = target.shape
-    if blur and size != blocks:
-        projected = (projections.T @ public.T).T
-        return wasserstein_1d(projected + blur * torch.randn_like(projected), target[0]).mean()
+    projections = release.projections.to(public)
+    target = values.to(public)
+    target = target.view(-1, *target.shape[-2:])  # (C, m, k)
+    if size is None:
+        size = len(public)
+    blur = 0.0
+    if release.mechanism.statistic == "rows":  # the smoothed distance: public rows get noise, too
+        blur = release.mechanism.sigma
+        if size != target.shape[1]:
+            projected = (projections.T @ public.T).T
+            blurred = projected + blur * torch.randn_like(projected)
+            return wasserstein_1d(blurred, target[0]).mean()
+    cost = partial(_cost, target=target, size=size)
+    return sum_over_projections(cost, projections, public, groups=len(target), blur=blur)
 
-    def cost(columns: slice, projected: Tensor) -> Tensor:
-        means = padded_block_means(projected, size, blocks)  # noisy rows as they are
-        released = target[..., columns].permute(1, 2, 0).flatten(1)
-        return power_cost(means, released, 2, means.shape[1] / (classes * k))
 
-    return sum_over_projections(cost, projections, public, groups=classes, blur=blur)
+def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int) -> Tensor:
+    """Return what some of the k columns add to the distance.
+
+    Args:
+        columns: The columns, c of them.
+        projected: Sorted projections (n / C, c * C) of the public rows, all classes of a column
+            side by side.
+        target: Released values (C, m, k).
+        size: Number of rows up to which a class is filled with zeros.
+    """
+    n_classes, n_blocks, k = target.shape
+    means = padded_block_means(projected, size, n_blocks)  # noisy rows, one in a block, stay
+    released = target[..., columns].permute(1, 2, 0).flatten(1)
+    return power_cost(means, released, 2, means.shape[1] / (n_classes * k))

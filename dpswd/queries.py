@@ -1,61 +1,63 @@
 r"""Gaussian releases besides the projections: class counts, class means, second moments, columns.
 
-A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one: with noise ``sigma`` it is
-:math:`\mu`-GDP, :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
+A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one: with noise
+``sigma`` it is :math:`\mu`-GDP, :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
 :math:`\mu = \sqrt{\mu_1^2 + \mu_2^2}`, also adaptively (Dong2022, Corollary 3.3).
 
-=========================  ==========================================  =======================  ===================
-query                      statistic (per class c where it applies)    sensitivity              noise
-=========================  ==========================================  =======================  ===================
-:class:`ClassCounts`       :math:`n_c`                                 :math:`\sqrt 2`          i.i.d.
-:class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)`        :math:`2 R`              i.i.d.
-:class:`SumAndNorm`        :math:`(\sum_i x_i,`                        :math:`2 R`              i.i.d.
+=========================  ===================================  ==================  ==============
+query                      statistic, per class c if it has     sensitivity         noise
+=========================  ===================================  ==================  ==============
+:class:`ClassCounts`       :math:`n_c`                          :math:`\sqrt 2`     i.i.d.
+:class:`ClassMeans`        :math:`(R\,n_c, \sum_{i \in c} x_i)` :math:`2 R`         i.i.d.
+:class:`SumAndNorm`        :math:`(\sum_i x_i,`                 :math:`2 R`         i.i.d.
                            :math:`\sum_i \|x_i\|^2 / R)`
-:class:`ClassCovariances`  :math:`\sum_{i \in c} x_i x_i^T`            :math:`\sqrt 2 R^2`      symmetric, per class
-:class:`ColumnCounts`      records in the nodes of every column        :math:`\sqrt{2 L}`      i.i.d.
-=========================  ==========================================  =======================  ===================
+:class:`ClassCovariances`  :math:`\sum_{i \in c} x_i x_i^T`     :math:`\sqrt 2 R^2` symmetric
+:class:`ColumnCounts`      records in nodes of every column     :math:`\sqrt{2 L}`  i.i.d.
+=========================  ===================================  ==================  ==============
 
-R is ``row_norm``, to which the x_i are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` with G standard
-normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
+R is ``row_norm``, to which the x_i are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` for each
+class, with G standard normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
 
-Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by itself
-(:mod:`dpswd.row_copy`). Every query has the options ``sigma``, the standard deviation of the noise (``None`` until a budget
-sets it), ``share``, the part of the squared mu of a budget that it gets, below 1, and ``noise_seed``, for tests only:
-NOT PRIVATE.
+Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by
+itself (:mod:`dpswd.row_copy`). :func:`dpswd.release.make_release` makes the release; a query states
+what a chunk of records contributes, the shape of the sum, the sensitivity and the noise.
+
+Every query has the options ``sigma``, the standard deviation of the noise (``None`` until a budget
+sets it), ``share``, the part of the squared mu of a budget that it gets, below 1, and
+``noise_seed``, for tests only: NOT PRIVATE.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpswd._distributed import Processes
-from dpswd._random import noisy, normal
 from dpswd._validate import at_least, positive, probability
 from dpswd.bins import Bins, Bounds
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
-from dpswd.release import Releasing, clip_rows, uncompiled
+from dpswd.release import RecordSum, clip_rows, make_release
 from dpswd.row_copy import LabelledRows, RowFunction
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
 
-Add = Callable[
-    [Tensor, Tensor, Tensor], None
-]  # adds rows (n, d) with groups (n,) to a sum in float64
-Pair = tuple[tuple[Any, ...], tuple[Any, ...]]  # arguments of release for two neighbours
-
-_FAR = 1000.0  # norm of the record that differs in an audit, in units of the clipping bound
+# Norm of the record that differs in an audit, in units of the clipping bound: clipping must show.
+_FAR = 1000.0
 
 
-class GaussianQuery(Releasing[GaussianMechanism]):
-    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder."""
+class GaussianQuery(RecordSum):
+    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder.
 
-    n_classes = 1
-    symmetric = False  # whether the sum and its noise are symmetric matrices
+    Args:
+        name: Name of the query in the ledger.
+        sensitivity: L2 sensitivity of the sum under replace-one.
+        sigma: Standard deviation of the noise; ``None`` until a budget sets it.
+        share: Part of the squared mu of a budget, below 1.
+        noise_seed: For tests only: NOT PRIVATE.
+    """
 
     def __init__(
         self,
@@ -67,15 +69,36 @@ class GaussianQuery(Releasing[GaussianMechanism]):
         noise_seed: int | None = None,
     ) -> None:
         probability(share=share)
-        super().__init__(
-            GaussianMechanism(
-                sensitivity=sensitivity, name=name, sigma=sigma, noise_seed=noise_seed
-            )
+        mechanism = GaussianMechanism(
+            sensitivity=sensitivity, name=name, sigma=sigma, noise_seed=noise_seed
         )
+        super().__init__(mechanism)
         self.share = share
 
-    def worst_pair(self, size: int) -> Pair:
-        """Return the arguments of ``release`` for two neighbours that attain the sensitivity; for audits.
+    def release_sum(
+        self, records: PrivateRecords, row_function: RowFunction | None = None
+    ) -> Tensor:
+        """Release the noisy sum over all records, in :attr:`shape` and in float64.
+
+        Raises:
+            InputError: If the records are not behind a handle, or have other classes.
+            BudgetExceededError: If the recorder refuses the release.
+        """
+        if not isinstance(records, PrivateRecords):
+            raise InputError(
+                f"Expected PrivateRecords, got {type(records).__name__}; "
+                "wrap them: PrivateRecords(X, y)."
+            )
+        groups_are_classes = self.n_classes > 1 and not isinstance(row_function, LabelledRows)
+        if groups_are_classes and records.n_classes != self.n_classes:
+            raise InputError(
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
+                "make it equal."
+            )
+        return make_release(self, records, row_function)["values"]
+
+    def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
+        """Return two neighbouring data sets that attain the sensitivity; for audits.
 
         The first of ``size`` records differs, and its norm exceeds the clipping bound.
         """
@@ -84,52 +107,6 @@ class GaussianQuery(Releasing[GaussianMechanism]):
     def coordinates(self, released: Any) -> Any:
         """Return the result of ``release`` as one tensor in the units of the sensitivity."""
         return released
-
-    @uncompiled
-    @torch.no_grad()
-    def _sum(
-        self, records: PrivateRecords, rows: RowFunction | None, shape: tuple[int, ...], add: Add
-    ) -> Tensor:
-        """Release a sum over all records, or return a stored release without opening a record."""
-        if not isinstance(records, PrivateRecords):
-            raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
-            )
-        if (
-            self.n_classes > 1
-            and not isinstance(rows, LabelledRows)
-            and records.n_classes != self.n_classes
-        ):
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal."
-            )
-        if (stored := self._ask(records)) is not None:
-            if tuple(stored["values"].shape) != shape:
-                raise InputError(
-                    "Expected the query of the interrupted run, got a new one; resume with its config."
-                )
-            return stored["values"]
-        values = torch.zeros(shape, dtype=torch.float64)
-
-        def total() -> None:
-            for mapped, groups in self._open_all(records, rows):
-                if self.n_classes == 1:  # one group takes all records
-                    groups = torch.zeros_like(groups)
-                elif bool(((groups < 0) | (groups >= self.n_classes)).any()):
-                    raise InputError(
-                        f"Expected groups below {self.n_classes}, got groups outside; check n_classes."
-                    )
-                add(values, mapped, groups)
-
-        def add_noise(exact: Tensor) -> Tensor:
-            noise = normal(self._source, shape)
-            if self.symmetric:
-                exact, noise = (exact + exact.mT) / 2, (noise + noise.mT) / 2
-            return noisy(exact, noise, self.mechanism.sigma)
-
-        processes = Processes()
-        processes.run_on_all(total)
-        return self._publish(processes.sum(values), add_noise)
 
 
 class ClassCounts(GaussianQuery):
@@ -149,20 +126,22 @@ class ClassCounts(GaussianQuery):
         at_least(2, n_classes=n_classes)
         super().__init__("class counts", math.sqrt(2), share=share, **options)
         self.n_classes = n_classes
+        self.shape = (n_classes,)
 
     def release(self, records: PrivateRecords) -> Tensor:
         """Release noisy counts (C,) in float64, neither rounded nor clamped at 0."""
+        return self.release_sum(records)
 
-        def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
-            counts += torch.bincount(groups, minlength=self.n_classes)
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Count the records of a chunk. PRIVATE."""
+        return torch.bincount(groups, minlength=self.n_classes).double()
 
-        return self._sum(records, None, (self.n_classes,), add)
-
-    def worst_pair(self, size: int) -> Pair:
+    def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
         """Move a record from class 0 to class 1."""
-        return _neighbours(
-            torch.zeros(size, 1), torch.zeros(1), n_classes=self.n_classes, new_class=1
-        )
+        rows = torch.zeros(size, 1)
+        first = _handle(rows, torch.zeros(size, dtype=torch.int64), self.n_classes)
+        second = _handle(rows, _first_changed_to(1, size), self.n_classes)
+        return first, second
 
 
 class _RowQuery(GaussianQuery):
@@ -174,38 +153,58 @@ class _RowQuery(GaussianQuery):
     def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         at_least(1, n_classes=n_classes, dim=dim)
         positive(row_norm=row_norm)
-        name = f"{self.name} of {n_classes} classes" if n_classes > 1 else self.name
-        sensitivity = (
-            2 * float(row_norm) if self.order == 1 else math.sqrt(2) * float(row_norm) ** 2
-        )
+        name = self.name
+        if n_classes > 1:
+            name = f"{self.name} of {n_classes} classes"
+        if self.order == 1:
+            sensitivity = 2 * float(row_norm)
+        else:
+            sensitivity = math.sqrt(2) * float(row_norm) ** 2
         super().__init__(name, sensitivity, **options)
-        self.n_classes, self.dim = n_classes, dim
+        self.n_classes = n_classes
+        self.dim = dim
 
     @property
     def row_norm(self) -> float:
         """Bound R on the norm of a row, as the sensitivity of the mechanism states it."""
         sensitivity = self.mechanism.sensitivity
-        return sensitivity / 2 if self.order == 1 else math.sqrt(sensitivity / math.sqrt(2))
+        if self.order == 1:
+            return sensitivity / 2
+        return math.sqrt(sensitivity / math.sqrt(2))
 
     def _clip(self, rows: Tensor) -> Tensor:
         """Return rows, clipped, in float64."""
         if rows.shape[1] != self.dim:
             raise InputError(
-                f"Expected rows of dim={self.dim}, got {rows.shape[1]}; set dim to that of the rows."
+                f"Expected rows of dim={self.dim}, got {rows.shape[1]}; "
+                "set dim to that of the rows."
             )
         return clip_rows(rows, self.row_norm)
 
-    def worst_pair(self, size: int) -> Pair:
-        """Replace a long row among short ones of all classes by its negative (order 1) or an orthogonal one."""
+    def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
+        """Replace a long row among short ones of all classes; its class changes from 0 to 1.
+
+        The other row is the negative one for order 1, and an orthogonal one for order 2.
+        """
         rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
         rows[0] = _FAR * self.row_norm * torch.eye(self.dim)[0]
-        moved = -rows[0] if self.order == 1 else rows[0].roll(1)
+        other = rows.clone()
+        if self.order == 1:
+            other[0] = -rows[0]
+        else:
+            other[0] = rows[0].roll(1)
         labels = torch.arange(size) % self.n_classes
-        return _neighbours(rows, moved, n_classes=self.n_classes, new_class=1, labels=labels)
+        other_labels = labels.clone()
+        other_labels[0] = 1
+        first = _handle(rows, labels, self.n_classes)
+        second = _handle(other, other_labels, self.n_classes)
+        return first, second
 
 
 class ClassMeans(_RowQuery):
-    """Number of records of each class and the sum of their rows; the counts add nothing to the sensitivity.
+    """Number of records of each class and the sum of their rows.
+
+    The counts add nothing to the sensitivity.
 
     Args:
         n_classes: Public number C >= 1 of classes.
@@ -220,18 +219,23 @@ class ClassMeans(_RowQuery):
 
     name = "counts and sums"
 
+    def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
+        super().__init__(n_classes, dim, row_norm, **options)
+        self.shape = (n_classes, 1 + dim)
+
     def release(
         self, records: PrivateRecords, rows: RowFunction | None = None
     ) -> tuple[Tensor, Tensor]:
         """Open every record once and release noisy counts (C,) and sums (C, d) in float64."""
+        values = self.release_sum(records, rows)
+        return values[:, 0] / self.row_norm, values[:, 1:]
 
-        def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
-            clipped = self._clip(rows)
-            added = torch.cat([torch.full_like(clipped[:, :1], self.row_norm), clipped], dim=1)
-            totals.index_add_(0, groups, _summable(added, self.row_norm, len(records)))
-
-        released = self._sum(records, rows, (self.n_classes, 1 + self.dim), add)
-        return released[:, 0] / self.row_norm, released[:, 1:]
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Return (C, 1 + d): counts times R, and sums of clipped rows. PRIVATE."""
+        clipped = self._clip(rows)
+        ones = torch.full_like(clipped[:, :1], self.row_norm)
+        terms = _summable(torch.cat([ones, clipped], dim=1), self.row_norm, n_records)
+        return torch.zeros(self.shape, dtype=torch.float64).index_add_(0, groups, terms)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
         """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
@@ -242,19 +246,22 @@ class ClassMeans(_RowQuery):
 class ColumnCounts(GaussianQuery):
     r"""Number of records of each class in the bins of every column, and in groups of bins.
 
-    Groups are the nodes of the trees of :mod:`dpswd.bins`: sums over many bins then consist of few noisy numbers. A
-    record is in one node of each of the L levels of all trees, so the sensitivity is :math:`\sqrt{2 L}`
-    (docs/theory/sensitivity.md, Proposition 12).
+    Groups are the nodes of the trees of :mod:`dpswd.bins`: sums over many bins then consist of few
+    noisy numbers. A record is in one node of each of the L levels of all trees, so the sensitivity
+    is :math:`\sqrt{2 L}` (docs/theory/sensitivity.md, Proposition 12).
 
     Args:
         n_classes: Public number C >= 1 of classes.
-        bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the bounds.
-        kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if all are numeric.
-        n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more than that.
+        bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the
+            bounds.
+        kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if
+            all are numeric.
+        n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more
+            than that.
         options: ``sigma``, of a count, ``share`` and ``noise_seed``.
 
     Example:
-        >>> query = ColumnCounts(2, bounds=[(0, 1), (17, 90)], kinds=["binary", "integer"], n_bins=64)
+        >>> query = ColumnCounts(2, [(0, 1), (17, 90)], ["binary", "integer"], n_bins=64)
         >>> query.bins.n_bins, query.mechanism.description
         ((2, 64), 'counts in columns (Gaussian mechanism, sensitivity 2.44949)')
     """
@@ -268,42 +275,67 @@ class ColumnCounts(GaussianQuery):
         **options: Any,
     ) -> None:
         at_least(1, n_classes=n_classes)
-        bins = Bins.of(bounds, kinds, n_bins)  # and their nodes
+        bins = Bins.of(bounds, kinds, n_bins)
         super().__init__("counts in columns", math.sqrt(2 * len(bins.levels)), **options)
-        self.n_classes, self.bins = n_classes, bins
+        self.n_classes = n_classes
+        self.bins = bins
+        self.shape = (n_classes, bins.n_nodes)
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
-        """Open every record once and release noisy counts (C, M) in float64, in the order of ``bins.levels``."""
+        """Open every record once and release noisy counts (C, M) in float64.
 
-        def add(counts: Tensor, rows: Tensor, groups: Tensor) -> None:
-            if rows.shape[1] != (d := len(self.bins.n_bins)):
-                raise InputError(
-                    f"Expected rows of {d} columns, as bounds has, got {rows.shape[1]}; make them equal."
-                )
-            nodes = (groups[:, None] * self.bins.n_nodes + self.bins.nodes(rows)).flatten()
-            counts.view(-1).index_add_(0, nodes, torch.ones(len(nodes), dtype=torch.float64))
+        The M counts of a class have the order of ``bins.levels``.
+        """
+        return self.release_sum(records, rows)
 
-        return self._sum(records, rows, (self.n_classes, self.bins.n_nodes), add)
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Count the records (C, M) of a chunk in the nodes of all trees. PRIVATE."""
+        n_columns = len(self.bins.n_bins)
+        if rows.shape[1] != n_columns:
+            raise InputError(
+                f"Expected rows of {n_columns} columns, as bounds has, got {rows.shape[1]}; "
+                "make them equal."
+            )
+        nodes = groups[:, None] * self.bins.n_nodes + self.bins.nodes(rows)
+        counts = torch.bincount(nodes.flatten(), minlength=math.prod(self.shape))
+        return counts.double().view(self.shape)
 
-    def worst_pair(self, size: int) -> Pair:
-        """Move a record from below the bounds of all columns to above them: two nodes change on every level."""
-        ends = [self.bins.edges[j, [0, count - 1]] for j, count in enumerate(self.bins.n_bins)]
-        low, high = torch.stack(ends, dim=1).float()
+    def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
+        """Move a record from below the bounds of all columns to above them.
+
+        Two nodes change on every level.
+        """
+        lowest = self.bins.edges[:, 0]
+        highest = torch.stack(
+            [
+                edges[n_bins - 1]
+                for edges, n_bins in zip(self.bins.edges, self.bins.n_bins, strict=True)
+            ]
+        )
+        low = lowest.float()
+        high = highest.float()
         rows = low.repeat(size, 1)
         rows[0] -= _FAR * (high - low)
-        return _neighbours(rows, high + _FAR * (high - low), n_classes=self.n_classes)
+        other = rows.clone()
+        other[0] = high + _FAR * (high - low)
+        labels = torch.zeros(size, dtype=torch.int64)
+        first = _handle(rows, labels, self.n_classes)
+        second = _handle(other, labels, self.n_classes)
+        return first, second
 
 
 class ClassCovariances(_RowQuery):
     """Sum of the outer products of clipped rows, for each class: second moments.
 
-    For moments about centres that are public or released, ``rows`` subtracts those (:class:`dpswd.LabelledRows`).
+    For moments about centres that are public or released, ``rows`` subtracts those
+    (:class:`dpswd.LabelledRows`).
 
     Args:
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share`` and ``noise_seed``.
+        options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share`` and
+            ``noise_seed``.
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description
@@ -312,18 +344,28 @@ class ClassCovariances(_RowQuery):
 
     name = "second moments"
     order = 2
-    symmetric = True
+
+    def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
+        super().__init__(n_classes, dim, row_norm, **options)
+        self.shape = (n_classes, dim, dim)
 
     def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
         """Open every record once and release noisy sums (C, d, d), symmetric, in float64."""
+        return self.release_sum(records, rows)
 
-        def add(moments: Tensor, rows: Tensor, groups: Tensor) -> None:
-            clipped = _summable(self._clip(rows), self.row_norm, len(records), order=2)
-            for c in range(self.n_classes):
-                of_class = clipped[groups == c]
-                moments[c] += of_class.T @ of_class
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Return the sums (C, d, d) of outer products of clipped rows, without error. PRIVATE."""
+        factors = _summable(self._clip(rows), self.row_norm, n_records, order=2)
+        moments = torch.empty(self.shape, dtype=torch.float64)
+        for c in range(self.n_classes):
+            of_class = factors[groups == c]
+            torch.mm(of_class.T, of_class, out=moments[c])
+        return moments
 
-        return self._sum(records, rows, (self.n_classes, self.dim, self.dim), add)
+    def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw symmetric noise: the mean of a standard normal matrix and its transpose."""
+        normal = super().draw_noise(shape)
+        return (normal + normal.mT) / 2
 
 
 class SumAndNorm(_RowQuery):
@@ -346,50 +388,60 @@ class SumAndNorm(_RowQuery):
 
     def __init__(self, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         super().__init__(1, dim, row_norm, **options)
+        self.shape = (dim + 1,)
 
     def release(
         self, records: PrivateRecords, rows: RowFunction | None = None
     ) -> tuple[Tensor, float]:
-        """Open every record once and release the noisy sum (d,) in float64 and the noisy sum of squared norms."""
+        """Open every record once and release the noisy sum and the noisy sum of squared norms.
 
-        def add(totals: Tensor, rows: Tensor, groups: Tensor) -> None:
-            clipped = self._clip(rows)
-            added = torch.cat(
-                [clipped, clipped.square().sum(1, keepdim=True) / self.row_norm], dim=1
-            )
-            totals += _summable(added, self.row_norm, len(records)).sum(0)
+        Returns:
+            The sum (d,) in float64, and a number.
+        """
+        values = self.release_sum(records, rows)
+        return values[:-1], float(values[-1]) * self.row_norm
 
-        released = self._sum(records, rows, (self.dim + 1,), add)
-        return released[:-1], float(released[-1]) * self.row_norm
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Return (d + 1,): the sum of clipped rows, and of their squared norms over R. PRIVATE."""
+        clipped = self._clip(rows)
+        squares = clipped.square().sum(1, keepdim=True) / self.row_norm
+        return _summable(torch.cat([clipped, squares], dim=1), self.row_norm, n_records).sum(0)
 
     def coordinates(self, released: tuple[Tensor, float]) -> Tensor:
-        """Return (d + 1,): the sum, and the sum of squared norms over R, which has the noise of the sum."""
+        """Return (d + 1,): the sum, and the sum of squared norms over R.
+
+        Both have the same noise.
+        """
         total, squares = released
         return torch.cat([total, total.new_tensor([squares / self.row_norm])])
 
 
 def _summable(values: Tensor, bound: float, n: int, order: int = 1) -> Tensor:
-    """Round values of at most ``bound`` towards zero, so that float64 adds n of them without error, in any order.
+    """Round values so that float64 adds n of them without error, in any order.
 
-    With ``order=2`` that holds for n products of two values. Errors of additions would depend on all records
-    (docs/theory/numerics.md).
+    Errors of additions would depend on all records (docs/theory/numerics.md). Values are rounded
+    towards zero to multiples of a power of two. With n = 2^13 values of at most 1/2 that is 2^-41:
+    a sum is at most 2^12 and has 53 binary digits.
+
+    Args:
+        values: Values of at most ``bound`` in absolute value; they are not changed.
+        bound: Public bound.
+        n: Number of terms of the sum.
+        order: 2 if the terms are products of two values each.
     """
     grid = 2.0 ** math.ceil(math.log2(bound) + (math.log2(n) - 53) / order)
     return (values / grid).trunc_().mul_(grid)
 
 
-def _neighbours(
-    rows: Tensor, first: Tensor, n_classes: int, new_class: int = 0, labels: Tensor | None = None
-) -> Pair:
-    """Return handles of rows (n, d) and of the same with another first row and, if there are classes, class."""
-    moved = torch.cat([first.to(rows)[None], rows[1:]])
-    if n_classes < 2:
-        return (PrivateRecords(rows),), (PrivateRecords(moved),)
-    labels, classes = (
-        torch.zeros(len(rows), dtype=torch.int64) if labels is None else labels,
-        range(n_classes),
-    )
-    changed = torch.cat([labels.new_tensor([new_class]), labels[1:]])
-    return (PrivateRecords(rows, labels, classes=classes),), (
-        PrivateRecords(moved, changed, classes=classes),
-    )
+def _handle(rows: Tensor, labels: Tensor, n_classes: int) -> PrivateRecords:
+    """Return a handle of rows (n, d) with labels (n,); without labels for a single class."""
+    if n_classes == 1:
+        return PrivateRecords(rows)
+    return PrivateRecords(rows, labels, classes=range(n_classes))
+
+
+def _first_changed_to(label: int, size: int) -> Tensor:
+    """Return labels (size,) of class 0, of which the first is ``label``."""
+    labels = torch.zeros(size, dtype=torch.int64)
+    labels[0] = label
+    return labels

@@ -279,8 +279,8 @@ class PrivateBatch(_Handle):
         """Return itself: the library moves the records."""
         return self
 
-    def take(self) -> PrivateRecords:
-        """Return the handle of the records, once; for dpswd.release."""
+    def consume(self) -> PrivateRecords:
+        """Return the handle of the records, once; for the loss that releases the batch."""
         if self.records is None:
             raise InputError(
                 "Expected a batch with records, got the empty batch of a step without a release."

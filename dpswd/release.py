@@ -1,19 +1,28 @@
-r"""The one place where private records are opened, and where a noisy statistic of them is made.
+"""One release, from private records to a noisy value. Records are opened here and nowhere else.
 
-A release takes these steps::
+:func:`make_release` makes every release of a query and of the loss, in this order:
 
-    recorder asked -> indices drawn (or all records) -> records opened -> row function (:mod:`dpswd.row_copy`)
-    -> statistic of clipped rows -> ledger -> noise (``_random.normal``, ``noisy``) -> value stored -> returned
+1. ask the recorder, which refuses the release or has its values from an interrupted run;
+2. open records, map them to rows (:mod:`dpswd.row_copy`), clip the rows, and compute the exact
+   statistic;
+3. record the release in the ledger;
+4. draw the noise and add it;
+5. store the noisy values, and return them.
 
-Several processes (``torch.distributed``) make one release together: each rank opens its share of the records, rank 0
-computes the statistic, writes the ledger and draws the noise, and broadcasts the value.
+A query is a sum over all records (:class:`RecordSum`): it states what a chunk of records
+contributes. The loss (:class:`BatchStatistic`) is a function of the rows of a secret batch, which
+it sorts, and therefore needs all of them at once.
+
+Several processes (``torch.distributed``) make one release together: each rank opens its part of the
+records; rank 0 gets their sum or their rows, writes the ledger, draws the noise and broadcasts the
+noisy values.
 
 Formal guarantee: docs/theory/private-side.md.
 """
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import torch
@@ -22,7 +31,7 @@ from torch import Tensor, nn
 from dpswd._distributed import Processes
 from dpswd._progress import passing
 from dpswd._provenance import track_runs
-from dpswd._random import random_source, subset
+from dpswd._random import noisy, normal, random_source, subset
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
@@ -31,15 +40,20 @@ from dpswd.row_copy import RowFunction, map_records
 
 __all__ = ["Recorder"]
 
-_CHUNK_BYTES = 2**26  # of records that are mapped at a time
-_MOST_RECORDS = 4096  # of them
+# Records are opened and mapped in chunks of at most this many bytes (as float32) and records, which
+# bounds the memory of a row function.
+_MAX_CHUNK_BYTES = 2**26
+_MAX_CHUNK_RECORDS = 4096
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
 
 
 class Recorder:
-    """Base of the objects that record releases. Its methods are called on every rank, ``store`` on rank 0.
+    """Base of the objects that record releases, as a budget does.
+
+    A loss or query calls its methods on every rank, ``store`` on rank 0 only.
 
     Example:
         >>> class Counter(Recorder):
@@ -49,7 +63,8 @@ class Recorder:
         >>> from dpswd.queries import ClassCounts
         >>> query = ClassCounts(2, sigma=1.0)
         >>> query.recorder = Counter()
-        >>> released = query.release(PrivateRecords(torch.zeros(4, 3), [0, 1, 1, 0], classes=[0, 1]))
+        >>> records = PrivateRecords(torch.zeros(4, 3), [0, 1, 1, 0], classes=[0, 1])
+        >>> released = query.release(records)
         >>> query.recorder.count
         1
     """
@@ -57,7 +72,15 @@ class Recorder:
     def before_release(
         self, mechanism: Mechanism, records: PrivateRecords | None
     ) -> dict[str, Tensor] | None:
-        """Return the tensors of a stored release to use, or ``None``; raise to refuse (``records=None``: a tensor)."""
+        """Return the tensors of a stored release, or ``None`` if a release is to be made.
+
+        Args:
+            mechanism: The mechanism of the release.
+            records: The handle of the records; ``None`` if the caller hands over a tensor.
+
+        Raises:
+            DpswdError: To refuse the release.
+        """
         return None
 
     def record(self, mechanism: Mechanism) -> None:
@@ -72,30 +95,26 @@ class Recorder:
         return self
 
 
-def uncompiled(method: Callable[P, T]) -> Callable[P, T]:
-    """Let a compiled module call a method as it is: torch.compile would trace the noise, and show parts in messages."""
-
-    @functools.wraps(method)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        call = torch.compiler.disable(method) if torch.compiler.is_compiling() else method
-        return cast(T, call(*args, **kwargs))
-
-    return called
-
-
-M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
-
-
 class Releasing(nn.Module, Generic[M]):
-    """Base of the loss and of the queries: a mechanism, its source of noise, and a count of releases."""
+    """Base of the queries and of the loss: a mechanism, its source of noise, a count of releases.
 
-    share: float = 0.2  # part of the squared mu of a budget over several queries
+    Attributes:
+        mechanism: The mechanism of a release. A new one starts a new source of noise.
+        recorder: Object that records every release before it is made.
+        n_releases: Number of releases that this object has made.
+        source: Source of the noise, of secret batches and of directions.
+        share: Part of the squared mu of a budget over several queries.
+    """
+
+    share: float = 0.2
 
     def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
         super().__init__()
         track_runs(self)
-        self.mechanism, self.recorder, self.n_releases = mechanism, recorder, 0
-        self._checked: list[Any] = []  # row functions that were checked on public records
+        self.mechanism = mechanism
+        self.recorder = recorder
+        self.n_releases = 0
+        self._checked_functions: list[RowFunction] = []
 
     @property
     def mechanism(self) -> M:
@@ -105,85 +124,294 @@ class Releasing(nn.Module, Generic[M]):
     @mechanism.setter
     def mechanism(self, mechanism: M) -> None:
         self._mechanism: M = mechanism
-        self._source = random_source(mechanism.noise_seed)
+        self.source = random_source(mechanism.noise_seed)
 
     def extra_repr(self) -> str:
         """Describe the mechanism for ``print(module)``; a fixed noise seed is named there, too."""
-        status = "" if self.mechanism.is_private else "NOT PRIVATE: fixed noise seed; "
-        sigma = "not calibrated" if self.mechanism.sigma is None else f"{self.mechanism.sigma:.4g}"
-        return f"{status}{self.mechanism.description}, sigma={sigma}"
+        sigma = "not calibrated"
+        if self.mechanism.sigma is not None:
+            sigma = f"{self.mechanism.sigma:.4g}"
+        text = f"{self.mechanism.description}, sigma={sigma}"
+        if not self.mechanism.is_private:
+            return f"NOT PRIVATE: fixed noise seed; {text}"
+        return text
 
-    def _ask(self, records: PrivateRecords | None) -> dict[str, Tensor] | None:
-        """Announce a release to the recorder; return the tensors of a stored release if it has one."""
-        if records is not None and self.recorder is None:
-            name = type(self).__name__
-            raise InputError(
-                f"Expected {name} within a budget, got none; use 'with Budget(...)' or PrivacyBudget."
-            )
-        return (
-            None if self.recorder is None else self.recorder.before_release(self.mechanism, records)
-        )
+    def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw fresh noise of standard deviation 1 for a statistic of this shape, in float64."""
+        return normal(self.source, shape)
 
-    def _publish(
-        self, exact: Any, add_noise: Callable[[Any], Tensor], **published: Tensor
-    ) -> Tensor:
-        """Record a release on every rank, then draw noise for ``exact`` on rank 0, store the values, broadcast them."""
+    def add_noise(self, values: Tensor) -> Tensor:
+        """Add fresh noise of standard deviation sigma to exact values; round to a public grid."""
+        noise = self.draw_noise(tuple(values.shape)).to(values.device)
+        return noisy(values, noise, self.mechanism.sigma)
 
-        def record() -> None:
-            self.mechanism.check_calibrated()
-            if self.recorder is not None:
-                self.recorder.record(self.mechanism)
-            self.n_releases += 1
+    def discard_order(self, values: Tensor) -> Tensor:
+        """Return noisy values without an order that carries information. Post-processing."""
+        return values
 
-        def draw() -> Tensor:
-            released = add_noise(exact).cpu()
-            if self.recorder is not None:
-                self.recorder.store(self.mechanism, {"values": released, **published})
-            return released
+    def check_stored(self, tensors: dict[str, Tensor]) -> None:
+        """Raise an :class:`InputError` if the tensors of a stored release are of another query."""
 
-        processes = Processes()
-        processes.run_on_all(record)
-        return cast(Tensor, processes.broadcast(draw))
-
-    def _open_all(
-        self, records: PrivateRecords, rows: RowFunction | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows and groups of this rank's share of all records, chunk by chunk, on the CPU."""
-        self._check_rows(records, rows)
-        processes = Processes()
-        index = processes.share(len(records))
-        for part in passing(
-            index.split(_chunk(records)), "Reading records", shown=processes.rank == 0
-        ):
-            values, labels = records.open_records(part)
-            mapped, groups = map_records(rows, values, labels)
-            yield mapped.cpu(), groups.cpu()
-
-    def _open_batch(
-        self, records: PrivateRecords, size: int, rows: RowFunction | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Draw ``size`` of the records, and return their rows (B, d) and groups (B,) on rank 0."""
-        self._check_rows(records, rows)
-        processes = Processes()
-        drawn = processes.broadcast(lambda: subset(self._source, len(records), size))
-        own = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)[processes.rank]
-
-        def mapped() -> tuple[Tensor, Tensor]:
-            parts = [
-                map_records(rows, *records.open_records(part))
-                for part in own.split(_chunk(records))
-            ]
-            found, groups = zip(*parts, strict=True)
-            return torch.cat(found).double(), torch.cat(groups)
-
-        found, groups = processes.run_on_all(mapped)
-        return processes.gather(found), processes.gather(groups)
-
-    def _check_rows(self, records: PrivateRecords, rows: RowFunction | None) -> None:
+    def check_row_function(self, row_function: RowFunction, records: PrivateRecords) -> None:
         """Check a row function on public random records, the first time that it is used."""
-        if rows is not None and rows not in self._checked:
-            check_row_function(rows, records.shape, max(1, records.n_classes))
-            self._checked.append(rows)
+        if row_function not in self._checked_functions:
+            check_row_function(row_function, records.shape, max(1, records.n_classes))
+            self._checked_functions.append(row_function)
+
+
+class RecordSum(Releasing[GaussianMechanism]):
+    """A statistic that is a sum over all records, in float64. A subclass states the terms.
+
+    Attributes:
+        n_classes: Number C of groups into which records are counted; 1 puts all records into one.
+        shape: Shape of the sum.
+    """
+
+    n_classes = 1
+    shape: tuple[int, ...]
+
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Return the sum over a chunk of records. PRIVATE.
+
+        Args:
+            rows: Rows (n, d) of the chunk, not clipped.
+            groups: Their groups (n,), in [0, C).
+            n_records: Number of records in the whole sum, which fixes the rounding of the terms.
+
+        Returns:
+            Tensor of :attr:`shape` in float64. Terms are rounded such that contributions add up
+            without error, in any order (docs/theory/numerics.md).
+        """
+        raise NotImplementedError
+
+    def checked_groups(self, groups: Tensor) -> Tensor:
+        """Return the groups (n,) of records; raise an :class:`InputError` at one outside [0, C)."""
+        if self.n_classes == 1:
+            return torch.zeros_like(groups)
+        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
+            raise InputError(
+                f"Expected groups below {self.n_classes}, got groups outside; check n_classes."
+            )
+        return groups
+
+    def check_stored(self, tensors: dict[str, Tensor]) -> None:
+        """Raise an :class:`InputError` if a stored value has another shape than this sum."""
+        if tuple(tensors["values"].shape) != self.shape:
+            raise InputError(
+                "Expected the query of the interrupted run, got a new one; resume with its config."
+            )
+
+
+class BatchStatistic(Releasing[ProjectionMechanism]):
+    """A statistic of all rows of a batch together. A subclass computes it."""
+
+    def draw_projections(self) -> Tensor:
+        """Draw the public directions (d, k) of one release."""
+        raise NotImplementedError
+
+    def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
+        """Raise an :class:`InputError` unless rows and labels of a batch fit the mechanism."""
+        raise NotImplementedError
+
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+        """Compute the values of private rows (B, d) before noise; they are not clipped. PRIVATE."""
+        raise NotImplementedError
+
+
+def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a compiled module call a function as it is.
+
+    torch.compile would trace the noise, and show parts of it in its messages.
+    """
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            return cast(T, torch.compiler.disable(function)(*args, **kwargs))
+        return function(*args, **kwargs)
+
+    return called
+
+
+@uncompiled
+@torch.no_grad()
+def make_release(
+    module: RecordSum | BatchStatistic,
+    private: PrivateRecords | Tensor,
+    row_function: RowFunction | None = None,
+) -> dict[str, Tensor]:
+    """Make one release of a query or of the loss. Every rank calls this function.
+
+    Args:
+        module: The query or the loss.
+        private: The records; or, for the loss, rows (n, d) that the caller hands over, which are
+            this rank's part of a batch.
+        row_function: Maps records to rows, each by itself; ``None`` flattens them.
+
+    Returns:
+        The noisy ``values``, and for the loss its ``projections``.
+
+    Raises:
+        InputError: If records, row function and mechanism do not fit; nothing was released.
+        BudgetExceededError: If the recorder refuses the release.
+    """
+    processes = Processes()
+
+    # 1. Ask the recorder, which refuses the release or has its values from an interrupted run.
+    stored = _ask_recorder(module, private)
+    if stored is not None:
+        module.check_stored(stored)
+        return stored
+
+    # 2. Open records, map them to rows, clip the rows, and compute the exact statistic on rank 0.
+    #    The chunks are lazy: a record is opened when the sum or the batch reads its chunk.
+    if isinstance(private, PrivateRecords):
+        numbers = _choose_records(module, private, processes)
+        chunks = _open_chunks(module, private, numbers, row_function, processes)
+    else:
+        chunks = iter([(private.detach(), _one_group(private))])
+    public: dict[str, Tensor] = {}
+    if isinstance(module, RecordSum):
+        total = processes.run_on_all(_add_up, module, chunks, len(private))
+        exact = processes.sum(total)
+    else:
+        rows, groups = processes.run_on_all(_join, chunks)
+        rows = processes.gather(rows)
+        groups = processes.gather(groups)
+        public["projections"] = processes.broadcast(module.draw_projections)
+        exact = processes.run_on_all(_exact_values, module, rows, groups, public["projections"])
+
+    # 3. Record the release in the ledger, before its noise exists.
+    processes.run_on_all(_record, module)
+
+    # 4. and 5. Draw the noise and store the noisy values, on rank 0; return them on every rank.
+    values = processes.broadcast(_add_noise_and_store, module, exact, public)
+    tensors = {"values": values, **public}
+    if exact is not None:
+        tensors = {name: tensor.to(exact.device) for name, tensor in tensors.items()}
+    return tensors
+
+
+def _ask_recorder(
+    module: RecordSum | BatchStatistic, private: PrivateRecords | Tensor
+) -> dict[str, Tensor] | None:
+    """Announce a release; return the tensors of a stored one, or ``None`` if it is to be made."""
+    records = None
+    if isinstance(private, PrivateRecords):
+        records = private
+    if module.recorder is not None:
+        return module.recorder.before_release(module.mechanism, records)
+    if records is not None:
+        raise InputError(
+            f"Expected {type(module).__name__} within a budget, got none; "
+            "use 'with Budget(...)' or PrivacyBudget."
+        )
+    return None
+
+
+def _choose_records(
+    module: RecordSum | BatchStatistic, records: PrivateRecords, processes: Processes
+) -> Tensor:
+    """Return the numbers (n,) of the records of a release that this rank opens.
+
+    A mechanism without ``batch_size`` reads all N records, of which a public rule gives every rank
+    a part. Otherwise rank 0 draws a uniform subset of that size, in secret order, and every rank
+    has a contiguous part of it, so that the rows of all ranks, one after another, have the order of
+    the draw.
+    """
+    batch_size = module.mechanism.batch_size
+    if batch_size is None:
+        return processes.rank_part(len(records))
+    drawn = processes.broadcast(subset, module.source, len(records), batch_size)
+    parts = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)
+    return parts[processes.rank]
+
+
+def _open_chunks(
+    module: RecordSum | BatchStatistic,
+    records: PrivateRecords,
+    numbers: Tensor,
+    row_function: RowFunction | None,
+    processes: Processes,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Open the records with these numbers chunk by chunk; yield rows and groups. PRIVATE.
+
+    The row function is checked on public records before the first chunk is opened. Rank 0 shows a
+    progress bar if all records are read.
+    """
+    if row_function is not None:
+        module.check_row_function(row_function, records)
+    size = _MAX_CHUNK_BYTES // (4 * math.prod(records.shape))
+    size = max(1, min(_MAX_CHUNK_RECORDS, size))
+    has_bar = processes.rank == 0 and module.mechanism.batch_size is None
+    for chunk in passing(numbers.split(size), "Reading records", shown=has_bar):
+        values, labels = records.open_records(chunk)
+        yield map_records(row_function, values, labels)
+
+
+def _one_group(rows: Tensor) -> Tensor:
+    """Return the group 0 for each of the rows (n, d), as records without classes have it."""
+    return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+
+
+def _add_up(module: RecordSum, chunks: Iterable[tuple[Tensor, Tensor]], n_records: int) -> Tensor:
+    """Return the sum of what the chunks of this rank contribute, on the CPU. PRIVATE."""
+    total = torch.zeros(module.shape, dtype=torch.float64)
+    for rows, groups in chunks:
+        groups = module.checked_groups(groups.cpu())
+        total += module.contribution(rows.cpu(), groups, n_records)
+    return total
+
+
+def _join(chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return the rows (n, d) in float64 and the groups (n,) of all chunks of this rank. PRIVATE."""
+    rows, groups = zip(*chunks, strict=True)
+    return torch.cat(rows).double(), torch.cat(groups)
+
+
+def _exact_values(
+    module: BatchStatistic, rows: Tensor | None, groups: Tensor | None, projections: Tensor
+) -> Tensor | None:
+    """Return the exact values of a batch on rank 0, which has its rows, else ``None``. PRIVATE."""
+    if rows is None:
+        return None
+    labels = None
+    if module.mechanism.n_classes is not None and groups is not None:
+        labels = groups.to(rows.device)
+    module.check_private_rows(rows, labels)
+    return module.exact_values(rows, labels, projections.to(rows.device))
+
+
+def _record(module: RecordSum | BatchStatistic) -> None:
+    """Write a release to the ledger and count it."""
+    module.mechanism.check_calibrated()
+    if module.recorder is not None:
+        module.recorder.record(module.mechanism)
+    module.n_releases += 1
+
+
+def _add_noise_and_store(
+    module: RecordSum | BatchStatistic, exact: Tensor, public: dict[str, Tensor]
+) -> Tensor:
+    """Return noisy values on the CPU, after they are stored. From here on everything is public."""
+    values = module.discard_order(module.add_noise(exact)).cpu()
+    if module.recorder is not None:
+        module.recorder.store(module.mechanism, {"values": values, **public})
+    return values
+
+
+def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
+    """Scale every row with an L2 norm above ``row_norm`` down to it, row by row, in float64.
+
+    The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row
+    above the bound (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes
+    zero.
+    """
+    exact = rows.detach().to(torch.float64, copy=True)
+    norms: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    margin = 1e-12 + rows.shape[1] * 2.0**-53
+    factors = (row_norm * (1 - margin) / norms).clamp(max=1.0)
+    return exact.mul_(factors)
 
 
 def check_same_records(records: PrivateRecords) -> str:
@@ -195,19 +423,3 @@ def check_same_records(records: PrivateRecords) -> str:
             "Expected the same list of records on every rank, in one order, got different ones."
         )
     return digest
-
-
-def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
-    """Scale every row with an L2 norm above ``row_norm`` down to it, row by row, in float64.
-
-    The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row above the bound
-    (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes zero.
-    """
-    exact = rows.detach().to(torch.float64, copy=True)
-    norms: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
-    margin = 1e-12 + rows.shape[1] * 2.0**-53
-    return exact.mul_((row_norm * (1 - margin) / norms).clamp(max=1.0))
-
-
-def _chunk(records: PrivateRecords) -> int:
-    return max(1, min(_MOST_RECORDS, _CHUNK_BYTES // (4 * math.prod(records.shape))))

@@ -40,7 +40,7 @@ from PIL import Image
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-import dpswd.loss
+import dpswd.release
 from dpswd import (
     Budget,
     BudgetExceededError,
@@ -652,7 +652,7 @@ def test_hooks_on_all_modules_and_later_hooks_are_refused(tmp_path):
 
 def test_torch_compile_traces_no_noise(monkeypatch):
     """A compiled module traced the noise, whose random words then stood in guards and messages of the compiler."""
-    traced, draw = [], dpswd.loss.normal
+    traced, draw = [], dpswd.release.normal
 
     def noise(*arguments):
         traced.append(torch.compiler.is_compiling())
@@ -664,7 +664,7 @@ def test_torch_compile_traces_no_noise(monkeypatch):
         def forward(self, batch):
             return self.criterion(batch, torch.zeros(4, 3))
 
-    monkeypatch.setattr(dpswd.loss, "normal", noise)
+    monkeypatch.setattr(dpswd.release, "normal", noise)
     torch.compile(Compiled(), backend="eager")(next(iter(loader())))
     assert traced == [False]
 

@@ -62,7 +62,7 @@ def test_without_noise_the_distance_is_the_exact_one(
     statistic, n, n_classes, most_bytes, monkeypatch
 ):
     """With classes, of the embedding times one-hot: a row of another class is zero."""
-    monkeypatch.setattr("dpswd.loss._CHUNK_BYTES", most_bytes)
+    monkeypatch.setattr("dpswd.loss._MAX_SORTED_BYTES", most_bytes)
     monkeypatch.setattr("dpswd._kernels._MAX_BYTES", most_bytes)
     made = (mechanism if statistic == "rows" else quantiles)(sigma=TINY, n_classes=n_classes)
     loss, x, y = DPSlicedWassersteinLoss(made), rows(8), rows(n, seed=1)

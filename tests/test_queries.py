@@ -68,7 +68,7 @@ def test_sensitivity_is_not_exceeded(name):
 @QUERIES
 def test_worst_pair_attains_the_sensitivity(name):
     query = MAKE[name](sigma=1e-13, noise_seed=0)
-    one, two = (query.coordinates(booked(query).release(*side)) for side in query.worst_pair(9))
+    one, two = (query.coordinates(booked(query).release(side)) for side in query.worst_pair(9))
     assert float((one - two).norm()) == pytest.approx(query.mechanism.unit_sensitivity, rel=1e-6)
 
 

@@ -139,10 +139,10 @@ def test_batches():
     handle = records()
     batch = PrivateBatch(handle, 5)
     assert (len(batch), repr(batch)) == (5, "PrivateBatch(5 records)")
-    assert (batch.to("cpu", non_blocking=True), batch.take()) == (batch, handle)
+    assert (batch.to("cpu", non_blocking=True), batch.consume()) == (batch, handle)
     for spent, match in ((batch, "one release"), (PrivateBatch(None, 5), "without a release")):
         with pytest.raises(InputError, match=match):
-            spent.take()
+            spent.consume()
 
 
 GREY = np.arange(2 * 5 * 4, dtype=np.uint8).reshape(2, 5, 4)

@@ -105,7 +105,7 @@ class Log(Recorder):
     ids=["counts", "moment", "loss"],
 )
 def test_ledger_before_noise_and_file_after_it(part, release, monkeypatch):
-    part._source = source = CountedWords()
+    part.source = source = CountedWords()
     part.recorder = log = Log(source)
     log.refusal = BudgetExceededError("spent")
     with pytest.raises(BudgetExceededError):
@@ -166,7 +166,7 @@ def test_chunks_do_not_change_a_release(monkeypatch, most):
     values = (X.abs() * 60).to(torch.uint8)
     disk = Stored(lambda index: values[index], tuple(values.shape), torch.uint8)
     expected = (values.double() / 255).T @ (values.double() / 255)
-    monkeypatch.setattr(dpswd.release, "_MOST_RECORDS", most)
+    monkeypatch.setattr(dpswd.release, "_MAX_CHUNK_RECORDS", most)
     for source in (values, disk, values.float() / 255):
         handle = PrivateRecords.from_values(source, None, classes=None, layout=records().layout)
         query = booked(ClassCovariances(1, 3, row_norm=9.0, sigma=1e-13))

@@ -183,14 +183,14 @@ class QueryGame:
         silent.mechanism = dataclasses.replace(
             query.mechanism, sigma=_SILENT * query.mechanism.sigma
         )
-        first, second = (silent.coordinates(silent.release(*records)) for records in self.data)
+        first, second = (silent.coordinates(silent.release(records)) for records in self.data)
         self.difference: Tensor = second - first
         self.middle: Tensor = (first + second) / 2
         self.moved = float(self.difference.norm()) / query.mechanism.sigma
 
     def play(self, replaced: bool) -> float:
         """Make one release; see :class:`Game`."""
-        released = self.query.coordinates(self.query.release(*self.data[replaced]))
+        released = self.query.coordinates(self.query.release(self.data[replaced]))
         sigma: float = self.query.mechanism.sigma
         return float(((released - self.middle) * self.difference).sum()) / sigma**2
 

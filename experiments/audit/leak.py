@@ -9,6 +9,7 @@ from mu = 1 on. Clopper-Pearson limits on the error rates, with 95 % confidence,
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,7 +46,7 @@ class Transcript(Unrecorded):
                 dataclasses.replace(query.mechanism, sigma=sigma),
                 self,
             )
-            query._publish = self._publisher(query, query._publish)  # type: ignore[method-assign]
+            query.add_noise = self._listener(query, query.add_noise)  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -55,17 +56,20 @@ class Transcript(Unrecorded):
         """Return what the weights have seen: no run."""
         return {"weights_from_runs": []}
 
-    def _publisher(self, query: GaussianQuery, publish: Any) -> Any:
-        def published(exact: Tensor, *arguments: Any, **options: Any) -> Tensor:
-            if self.replayed is None:
-                self.seen.append(publish(exact, *arguments, **options))
-            else:
-                self.seen.append(self.replayed[len(self.seen)])
-                squares = ((self.seen[-1] - exact) / query.mechanism.sigma).square().sum()
-                self.log_likelihood -= float(squares) / 2
-            return self.seen[-1]
+    def _listener(self, query: GaussianQuery, add_noise: Callable[[Tensor], Tensor]) -> Any:
+        """Return ``add_noise`` of a query, which also keeps the noisy values, or replays them."""
 
-        return published
+        def listening(exact: Tensor) -> Tensor:
+            if self.replayed is None:
+                values = add_noise(exact)
+            else:
+                values = self.replayed[len(self.seen)]
+                squares = ((values - exact) / query.mechanism.sigma).square().sum()
+                self.log_likelihood -= float(squares) / 2
+            self.seen.append(values)
+            return values
+
+        return listening
 
 
 class Target:

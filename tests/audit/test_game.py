@@ -16,7 +16,7 @@ from dpswd.accounting.pld import gaussian_delta
 from dpswd.audit.bounds import Claim, evaluate, lower_bounds, upper_limit
 from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.queries import (
     ClassCounts,
@@ -70,7 +70,8 @@ def test_score_is_the_likelihood_ratio_and_the_pair_is_the_worst(changes):
     assert float((second - first).norm()) == pytest.approx(
         made.unit_sensitivity * math.sqrt(s), rel=1e-6
     )
-    release = game.loss.publish(first, projections)
+    values = game.loss.discard_order(game.loss.add_noise(first))
+    release = Release(values, projections, made)
     ratio = ((release.values - first).square() - (release.values - second).square()).sum() / (
         2 * made.sigma**2
     )

@@ -34,6 +34,7 @@ from factories import (
     written,
 )
 
+import dpswd.release
 from dpswd import (
     Budget,
     ClassMeans,
@@ -42,7 +43,6 @@ from dpswd import (
     PrivacyBudget,
     PrivateRecords,
 )
-from dpswd.release import Releasing
 
 CHILDREN = "/proc/{0}/task/{0}/children"
 pytestmark = pytest.mark.slow  # two processes, which meet over a network
@@ -176,7 +176,7 @@ def train(rank, directory, kind=Watched, fail=None, die=None, world=2, **options
     if fail and rank == 0:
         budget.before_ledger = full
     if die is not None and rank == 1:
-        deadly({"budget": PrivacyBudget, "releasing": Releasing}[die[0]], *die[1:])
+        deadly({"budget": PrivacyBudget, "release": dpswd.release}[die[0]], *die[1:])
     several = {"devices": world, "strategy": "ddp_find_unused_parameters_true"} if world > 1 else {}
     run_or_resume(directory, module := kind(), STEPS, budget=budget, **several, **options)
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()
@@ -224,7 +224,7 @@ def test_refusal_by_the_first_rank(server, tmp_path):
     [
         (("budget", "before_release", 2), 2),
         (("budget", "record", 2), 1),
-        (("releasing", "_open_batch", 4), 2),
+        (("release", "_choose_records", 4), 2),
     ],
     ids=lambda value: str(value),
 )
