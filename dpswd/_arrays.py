@@ -1,6 +1,12 @@
-"""Conversion of arrays, tensors and data frames to records."""
+"""Conversion of arrays, tensors, lists and data frames to records.
+
+A record is an image (C, H, W), in uint8 or as floats in [0, 1], or a row (d,) in float32. Each
+record is converted by itself, so that a conversion costs no privacy. Shape, number format and the
+names of columns are public.
+"""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,27 +14,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._layout import MIXED, Array, Layout
-from dpswd._public_facts import shown
+from dpswd._layout import Array, Layout
+from dpswd._public_facts import list_of_names
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-Unreadable = Literal[
-    "refuse", "zero"
-]  # what happens to a record with NaN or inf, or a file that cannot be decoded
+# What happens to a record with NaN or inf, or to a file that cannot be decoded.
+Unreadable = Literal["refuse", "zero"]
 
+# The end of a sentence about tables that hold more than numbers.
+MIXED = (
+    "mixed tables with categories are another field: see smartnoise-synth or dpmm, or pass the "
+    "columns of numbers only"
+)
 
 _NUMBERS = re.compile(
-    r"(u?int|float)\d+(\[pyarrow\])?|double\[pyarrow\]|bool(ean|\[pyarrow\])?", re.IGNORECASE
+    r"(u?int|float)\d+(\[pyarrow\])?|(half|float|double)\[pyarrow\]|bool(ean|\[pyarrow\])?",
+    re.IGNORECASE,
 )
+_CHANNELS = (1, 3)  # numbers of channels of an image
 
 
 def as_array(name: str, value: Any) -> Array:
-    """Return anything array-like as a NumPy array."""
+    """Return anything array-like as a NumPy array.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: Array, tensor, Series, list, ...
+    """
     try:
         if isinstance(value, Tensor):
-            value = value.detach().cpu()
-            return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
+            tensor = value.detach().cpu()
+            if tensor.dtype == torch.bfloat16:  # unknown to NumPy
+                tensor = tensor.float()
+            return np.asarray(tensor.numpy())
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            return np.ma.filled(value.astype(np.float64), np.nan)
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # lists of different lengths
         raise InputError(
@@ -37,101 +58,191 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
-    """Convert images or rows, an array, tensor, lists or DataFrame, to records (N, C, H, W) or (N, d)."""
+    """Convert images or rows to records (N, C, H, W) or (N, d), and return their layout.
+
+    Args:
+        X: Array, tensor, list or DataFrame of numbers.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
+
+    Raises:
+        InputError: If X holds no records, or records of another form.
+    """
     choice(("refuse", "zero"), unreadable=unreadable)
     if isinstance(X, str | Path):
         raise InputError(
             f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read."
         )
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # of pandas; other frames are arrays
-        array, layout = _frame(X)
+        array, layout = _array_of_frame(X)
     else:
+        if isinstance(X, list | tuple):
+            _check_type_of_images(X)
         array = as_array("X", X)
         layout = layout_of(array.shape, array.dtype, typed=hasattr(X, "dtype"))
-    return convert(array, layout, unreadable), layout
+    records = convert(array, layout, unreadable)
+    check_bytes(records)
+    return records, layout
 
 
 def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = True) -> Layout:
-    """Return the layout of an array of records; its type is a public fact if the array is ``typed`` (no list)."""
+    """Return the layout of an array of records.
+
+    Args:
+        shape: Shape of the array.
+        dtype: Its type.
+        typed: Whether the type is the caller's, as that of an array is and that of a list is not.
+
+    Raises:
+        InputError: If the array holds no records.
+    """
     if len(shape) == 2 and dtype.kind in "OSU":
         raise InputError(f"Expected X as numbers, got an array of {dtype}; {MIXED}.")
     if dtype.kind not in "biuf" or len(shape) not in (2, 3, 4) or 0 in shape:
-        layouts = "numbers as images (N, H, W), (N, H, W, C) or (N, C, H, W), or as rows (N, d)"
         raise InputError(
-            f"Expected X with at least one record, {layouts}, all of one shape; got {dtype} {shape}."
+            "Expected X with at least one record, numbers as images (N, H, W), (N, H, W, C) or "
+            f"(N, C, H, W), or as rows (N, d), all of one shape; got {dtype} {shape}."
         )
     if len(shape) == 2:
-        return Layout(dtypes=(str(dtype),) if typed else ())
+        dtypes = (dtype.newbyteorder("=").name,) if typed else ()
+        return Layout(dtypes=dtypes)
     if dtype.kind != "f" and dtype != np.uint8:
         raise InputError(
-            f"Expected pixels as uint8 or as floats in [0, 1], got {dtype}; use X.astype('uint8')."
+            "Expected pixels as uint8 from 0 to 255 or as floats in [0, 1], got "
+            f"{dtype}; {_remedy_for_pixels(dtype)}."
         )
-    first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, 3))
-    if len(shape) == 4 and first == last:
-        remedy = (
-            "it can be read both ways; pad the images"
-            if first
-            else "move the axes, or drop channels"
-        )
+    return Layout("images", _channels(shape), dtype == np.uint8)
+
+
+def _channels(shape: tuple[int, ...]) -> Literal["first", "last", "none"]:
+    """Return the axis of the channels of images (N, H, W), (N, H, W, C) or (N, C, H, W)."""
+    if len(shape) == 3:
+        return "none"
+    is_first = shape[1] in _CHANNELS
+    is_last = shape[3] in _CHANNELS
+    if is_first == is_last:
+        remedy = "move the axes, or drop channels"
+        if is_first:
+            remedy = "it can be read both ways; pad the images"
         raise InputError(
-            f"Expected images (N, H, W, C) or (N, C, H, W) of 1 or 3 channels, got {shape}; {remedy}."
+            "Expected images (N, H, W, C) or (N, C, H, W) of 1 or 3 channels, got "
+            f"{shape}; {remedy}."
         )
-    return Layout("images", "first" if first else "last" if last else "none", dtype == np.uint8)
+    return "first" if is_first else "last"
+
+
+def _remedy_for_pixels(dtype: np.dtype[Any]) -> str:
+    """Return how pixels of another type become floats in [0, 1]."""
+    if dtype.kind == "b":
+        return "pass X.astype('float32')"
+    if dtype.kind == "u":
+        largest = np.iinfo(dtype).max
+        return f"pass X / {largest}.0, or divide by the largest value that your format allows"
+    return (
+        "pass X.astype('uint8') if its numbers are from 0 to 255; else map the range that your "
+        "format allows to [0, 1], as in ((X - low) / (high - low)).clip(0, 1)"
+    )
+
+
+def _check_type_of_images(images: Sequence[Any]) -> None:
+    """Refuse a list of images of several types, since NumPy would convert all to that of one."""
+    if all(isinstance(image, list | tuple) or np.isscalar(image) for image in images):
+        return
+    arrays = [as_array("X", image) for image in images]
+    names = sorted({str(array.dtype) for array in arrays if array.ndim > 1})
+    if len(names) > 1:
+        raise InputError(
+            f"Expected images of one type, got a list of {', '.join(names)}; convert each image "
+            "to uint8, or each to floats in [0, 1]."
+        )
 
 
 def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
-    """Return the records of an array of this layout; pixels must lie in [0, 1] and numbers be finite."""
-    with np.errstate(
-        over="ignore"
-    ):  # numbers beyond float32 are handled with the other unreadable ones
+    """Return the records of an array of this layout.
+
+    Args:
+        array: Images or rows.
+        layout: Layout of the array, by :func:`layout_of`.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
+
+    Raises:
+        InputError: If pixels lie outside [0, 1] or a number is not finite.
+    """
+    with np.errstate(over="ignore"):  # beyond float32 numbers become inf, which finite() handles
         if layout.kind == "rows":
             return finite(torch.from_numpy(array.astype(np.float32)), unreadable)
-        last = layout.channels == "last"
-        images = (
-            array[:, None]
-            if layout.channels == "none"
-            else array.transpose(0, 3, 1, 2)
-            if last
-            else array
-        )
-        pixels: Array = np.array(
-            images, dtype=np.uint8 if layout.as_bytes else np.float32, order="C"
-        )
-    if not layout.as_bytes and not bool(
-        ((pixels >= 0) & (pixels <= 1) | ~np.isfinite(pixels)).all()
-    ):
-        raise InputError(
-            "Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to [0, 1]."
-        )
+        images = array
+        if layout.channels == "none":
+            images = array[:, None]
+        elif layout.channels == "last":
+            images = array.transpose(0, 3, 1, 2)
+        dtype = np.uint8 if layout.as_bytes else np.float32
+        pixels: Array = np.array(images, dtype=dtype, order="C")
+    _check_pixels(pixels)
     return finite(torch.from_numpy(pixels), unreadable)
 
 
+def _check_pixels(pixels: Array) -> None:
+    """Refuse floats outside [0, 1]."""
+    if pixels.dtype == np.uint8:
+        return
+    is_inside = (pixels >= 0) & (pixels <= 1)
+    if not bool((is_inside | ~np.isfinite(pixels)).all()):
+        raise InputError(
+            "Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to "
+            "[0, 1]."
+        )
+
+
+def check_bytes(images: Tensor) -> None:
+    """Refuse images of bytes 0 and 1 alone, which would all be black.
+
+    The check is of all images: a part of them, as it is read from a disk, may be dark.
+    """
+    if images.dtype == torch.uint8 and images.numel() and int(images.max()) == 1:
+        raise InputError(
+            "Expected pixels as bytes from 0 to 255, got 0 and 1 alone, which are black; pass "
+            "X.astype('float32') if 1 is white, or X * 255."
+        )
+
+
 def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
-    """Return records (n, ...), each with NaN or inf mapped to zeros by itself if ``unreadable="zero"``."""
-    if not values.is_floating_point() or bool(torch.isfinite(values).all()):
+    """Return records (n, ...) without NaN and inf.
+
+    Args:
+        values: Records.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros, each by itself;
+            ``"refuse"`` raises.
+    """
+    if not values.is_floating_point():
+        return values
+    is_finite = torch.isfinite(values)
+    if bool(is_finite.all()):
         return values
     if unreadable == "refuse":
-        remedy = 'pass PrivateRecords(..., unreadable="zero"), or --unreadable zero, which maps such a record to zeros'
         raise InputError(
-            f"Expected finite records, got NaN or inf; {remedy}. Do not drop it: their number is public."
+            'Expected finite records, got NaN or inf; pass PrivateRecords(..., unreadable="zero"), '
+            "or --unreadable zero, which maps such a record to zeros. Do not drop it: their number "
+            "is public."
         )
-    readable = torch.isfinite(values).flatten(1).all(1).reshape(-1, *[1] * (values.ndim - 1))
-    return torch.where(readable, values, torch.zeros_like(values))
+    is_readable = is_finite.flatten(1).all(1)
+    is_readable = is_readable.reshape(-1, *[1] * (values.ndim - 1))
+    return torch.where(is_readable, values, torch.zeros_like(values))
 
 
-def _frame(X: Any) -> tuple[Array, Layout]:
+def _array_of_frame(frame: Any) -> tuple[Array, Layout]:
     """Return the numbers (N, d) and the layout of a DataFrame."""
-    names = [name if isinstance(name, str | int) else str(name) for name in X.columns]
-    dtypes = [str(dtype) for dtype in X.dtypes]
-    other = [
+    names = [name if isinstance(name, str | int) else str(name) for name in frame.columns]
+    dtypes = [str(dtype) for dtype in frame.dtypes]
+    other_names = [
         str(name)
         for name, dtype in zip(names, dtypes, strict=True)
         if not _NUMBERS.fullmatch(dtype)
     ]
-    if other:
+    if other_names:
         raise InputError(
-            f"Expected columns of numbers, got text or mixed types ({shown(other)}); {MIXED}."
+            "Expected columns of numbers, got text or mixed types "
+            f"({list_of_names(other_names)}); {MIXED}."
         )
-    array = np.asarray(X.to_numpy(dtype=np.float64, na_value=np.nan))
+    array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))

@@ -1,8 +1,30 @@
-"""Classes of records: names that are stated, labels that are read."""
+"""Classes of records: names that are stated, and labels that are read one by one.
 
+Each label is read by itself. Its *key* is a function of this label alone, and its number is the
+position of the stated class with the same key. One record can therefore not change how the labels
+of other records are read, and the same labels give the same numbers in every type of array.
+
+====================================================  ============================
+label                                                 key
+====================================================  ============================
+3, 3.0, np.int8(3), Decimal(3), "3", " 03", b"3.0"    3
+True, "True", 1                                       1
+0.5, "0.5", "5e-1"                                    0.5
+"cat", " cat", b"cat"                                 "cat"
+a date, an interval, a missing entry                  its text: "2026-01-31", "nan"
+====================================================  ============================
+
+Integers are positions if no stated class reads as a number: with the classes ["cat", "dog"] the
+label 1 is a dog. With the classes ["1", "2", "X"] it is the first class.
+"""
+
+import datetime
+import math
 import re
-from collections.abc import Sequence
-from numbers import Real
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -10,89 +32,272 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import as_array
-from dpswd._layout import EXACT, Array
-from dpswd._public_facts import shown, taken_from_records
+from dpswd._layout import Array
+from dpswd._public_facts import list_of_names, taken_from_records
 from dpswd.errors import InputError
 
-_MOST_CLASSES, _MOST_NAMES = (
-    10_000,
-    100,
-)  # integers and names in y, where the list of classes is not stated
+Key = int | float | str
+
+# Integers up to this one are taken as classes where no classes are stated. A column of numbers
+# that is no column of classes would otherwise become a class per value.
+_MAX_INTEGER_CLASSES = 10_000
+# The same for names, of which each has to occur.
+_MAX_NAMED_CLASSES = 100
+
+# Longer digits are text: Python refuses to convert more than 4,300 of them.
+_INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_MISSING_KEYS = {"", "None", "nan", "NaN", "NaT", "<NA>"}
+_UNLISTED = -1  # number of a label without a class
 
 
-def as_labels(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any], str | None]:
-    """Return numbers of classes in int64, the classes, and a line if they are taken from the labels (N,) or (N, 1).
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Classes of records.
 
-    They are then 0 to the largest integer, or the names that occur. ``classes`` may be names of the labels 0, 1, ...
+    Attributes:
+        numbers: Number of the class of each record (N,), in int64.
+        classes: Names of the classes in the order of their numbers.
+        notice: Line about classes that were taken from the labels; ``None`` if they were stated.
     """
-    labels = as_array("y", y)
-    if labels.ndim == 2 and 1 in labels.shape:
-        labels = labels.reshape(-1)
-    if labels.ndim != 1:
-        remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
-        raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
-    if labels.dtype.kind == "O" and all(
-        isinstance(label, Real) for label in labels
-    ):  # nullable columns of pandas
-        labels = np.array(labels.tolist())
-    if labels.dtype.kind == "f":
-        if not bool(
-            (np.isfinite(labels) & (labels == np.rint(labels)) & (abs(labels) < EXACT)).all()
-        ):
-            raise InputError(
-                "Expected y as classes, got numbers that are not integers; check which array is y."
-            )
-        labels = labels.astype(np.int64)
-    if classes is not None:
-        return *_numbered(labels, as_classes(classes)), None
-    if labels.dtype.kind == "b":
-        return *_numbered(labels, [False, True]), None
-    numbers = labels.dtype.kind in "iu"
-    most = _MOST_CLASSES if numbers else _MOST_NAMES
-    try:
-        found = (
-            range(min(int(labels.max(initial=0)), most) + 1)
-            if numbers
-            else sorted(set(labels.tolist()))
-        )
-    except TypeError:
-        raise InputError(
-            "Expected y as integers or names, got a mixture; pass labels of one type."
-        ) from None
-    if len(found) > most:
-        raise InputError(
-            f"Expected at most {most} classes in y, got more; pass classes=, the list of them."
-        )
-    names = as_classes(found)
-    return *_numbered(labels, names), taken_from_records(classes=names)
+
+    numbers: Tensor
+    classes: list[Any]
+    notice: str | None = None
 
 
-def as_classes(classes: Sequence[Any]) -> list[Any]:
-    """Return a public list of at least two different classes as plain values."""
-    if isinstance(classes, str | int):
+def as_labels(y: Any, classes: Iterable[Any] | None = None) -> Labels:
+    """Read the labels of records.
+
+    Args:
+        y: Labels (N,), (N, 1) or (1, N): an array, tensor, Series or list.
+        classes: Public list of classes. Without it, the classes are the integers from 0 to the
+            largest one, or the names that occur.
+
+    Raises:
+        InputError: If a label is no stated class, or the labels are no classes.
+    """
+    labels = _one_dimensional(y)
+    values, places = _distinct(labels)
+    keys = [label_key(value) for value in values]
+    notice = None
+    if classes is None:
+        classes = _occurring_classes(values, keys)
+        notice = taken_from_records(classes=classes)
+        remedy = "pass classes= (--classes), the list of them"
+    else:
+        remedy = "add its class to the classes, or correct the label"
+    names = as_classes(classes)
+    positions = class_positions(names)
+    numbers = np.array([positions.get(key, _UNLISTED) for key in keys], dtype=np.int64)
+    if bool((numbers == _UNLISTED).any()):
+        raise InputError(
+            f"Expected labels among {list_of_names(names)}, got one that is not listed; {remedy}."
+        )
+    return Labels(torch.from_numpy(numbers[places]), names, notice)
+
+
+def label_key(label: Any) -> Key:
+    """Return the key of a label or of the name of a class, as the table above has it."""
+    if isinstance(label, np.datetime64):
+        return _text(label)
+    if isinstance(label, np.floating):
+        # The text of a float32 is the shortest decimal number that reads as it: 0.1, not
+        # 0.10000000149.
+        return _key_of_text(str(label))
+    if isinstance(label, np.generic | np.ndarray | Tensor):
+        label = label.item()
+    if isinstance(label, Integral):
+        return int(label)
+    if isinstance(label, Real | Decimal):
+        return _key_of_number(label)
+    return _key_of_text(_text(label))
+
+
+def class_positions(classes: Sequence[Any]) -> dict[Key, int]:
+    """Return the position of the class of every key that is read as one."""
+    keys = [label_key(name) for name in classes]
+    positions = {key: position for position, key in enumerate(keys)}
+    if all(isinstance(key, str) for key in keys):
+        for position in range(len(keys)):
+            positions[position] = position
+    return positions
+
+
+def as_classes(classes: Iterable[Any]) -> list[Any]:
+    """Return a public list of classes as booleans, integers, floats and text.
+
+    Raises:
+        InputError: If there are fewer than two classes, or two that labels cannot tell apart.
+    """
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise InputError(
             f"Expected classes as a list, got {classes!r}; pass range(n) or a list of names."
         )
-    names = [name.item() if isinstance(name, np.generic | Tensor) else name for name in classes]
-    if len(set(names)) != len(names):
-        raise InputError("Expected classes without repetition, got a repeated one.")
+    names = [_plain_name(name) for name in classes]
+    first_names: dict[Key, Any] = {}
+    for name in names:
+        key = label_key(name)
+        if key in first_names:
+            raise InputError(
+                f"Expected classes without repetition, got {first_names[key]!r} and {name!r}, "
+                "which read as one label; rename or drop one."
+            )
+        first_names[key] = name
     if len(names) < 2:
         raise InputError(f"Expected at least 2 classes, got {len(names)}; leave the labels out.")
     return names
 
 
-def _numbered(labels: Array, names: list[Any]) -> tuple[Tensor, list[Any]]:
-    """Look labels up among the stated classes."""
-    if labels.dtype.kind in "iu" and all(isinstance(name, str) for name in names):
-        spelled = all(re.fullmatch(r"-?\d+", name) for name in names)  # integers of a command line
-        known = {int(name) if spelled else number: number for number, name in enumerate(names)}
-        names = list(known) if spelled else names
-    else:
-        known = {name: number for number, name in enumerate(names)}
-    try:
-        return torch.tensor([known[label] for label in labels.tolist()], dtype=torch.int64), names
-    except (KeyError, TypeError):
-        remedy = "pass classes=, the list of them"
+def class_array(classes: Sequence[Any]) -> Array:
+    """Return names of classes as an array (C,), in which each name keeps its type."""
+    array = np.array(classes)
+    if len({type(name) for name in classes}) > 1:  # np.array([0, "unknown"]) holds two texts
+        array = np.empty(len(classes), dtype=object)
+        array[:] = classes
+    return array
+
+
+def _one_dimensional(y: Any) -> Array:
+    """Return labels (N,) in an array that leaves their types as they are."""
+    labels = _array_of_list(y) if isinstance(y, list | tuple) else as_array("y", y)
+    if labels.ndim == 2 and 1 in labels.shape:  # of MedMNIST and of MATLAB
+        labels = labels.reshape(-1)
+    if labels.ndim != 1:
+        remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
+        raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
+    return labels
+
+
+def _array_of_list(y: Sequence[Any]) -> Array:
+    """Return a list as an array of objects, since np.array([True, 2]) would hold two integers."""
+    for label in y:
+        if isinstance(label, list | tuple) or getattr(label, "ndim", 0) > 0:
+            return as_array("y", y)
+    labels = np.empty(len(y), dtype=object)
+    for position, label in enumerate(y):
+        labels[position] = label
+    return labels
+
+
+def _distinct(labels: Array) -> tuple[list[Any], Array]:
+    """Return distinct labels, and the place of each label (N,) among them.
+
+    Arrays of objects are returned as they are, since 1 and True are equal but of different types.
+    """
+    if labels.dtype.kind == "O":
+        return list(labels), np.arange(len(labels))
+    values, places = np.unique(labels, return_inverse=True)
+    return list(values), places
+
+
+def _occurring_classes(values: Sequence[Any], keys: Sequence[Key]) -> list[Any]:
+    """Return the classes of labels without stated ones.
+
+    Raises:
+        InputError: If a label is missing or no integer, or there are too many classes.
+    """
+    if any(key in _MISSING_KEYS for key in keys):
         raise InputError(
-            f"Expected labels among {shown(names)}, got one that is not listed; {remedy}."
+            "Expected a class for every record, got a missing label; give such records a class of "
+            "their own, and pass classes= (--classes), the list of them."
+        )
+    if any(isinstance(key, float) for key in keys):
+        raise InputError(
+            "Expected y as classes, got numbers that are not integers; check which array is y, or "
+            "pass classes= (--classes), the list of them."
+        )
+    if all(isinstance(value, bool | np.bool_) for value in values):
+        return [False, True]
+    if all(isinstance(value, str | bytes) for value in values):
+        names = _limited(sorted(_texts_by_key(values, keys).values()), _MAX_NAMED_CLASSES)
+    elif all(isinstance(key, int) for key in keys):
+        largest = min(max(map(int, keys), default=0), _MAX_INTEGER_CLASSES)
+        names = _limited(list(range(largest + 1)), _MAX_INTEGER_CLASSES)
+    else:
+        integers = sorted({key for key in keys if isinstance(key, int)})
+        texts = sorted({key for key in keys if isinstance(key, str)})
+        names = _limited([*integers, *texts], _MAX_NAMED_CLASSES)
+    return names
+
+
+def _texts_by_key(values: Sequence[Any], keys: Sequence[Key]) -> dict[Key, str]:
+    """Return the text of each key; of "1" and "01", which are one class, it is the first by name."""
+    texts: dict[Key, str] = {}
+    for value, key in zip(values, keys, strict=True):
+        text = _text(value).strip()
+        texts[key] = min(text, texts.get(key, text))
+    return texts
+
+
+def _limited(classes: list[Any], limit: int) -> list[Any]:
+    """Return classes that were taken from labels; refuse more than ``limit`` of them."""
+    if len(classes) > limit:
+        raise InputError(
+            f"Expected at most {limit} classes in y, got more; pass classes (--classes), the list "
+            "of them."
+        )
+    return classes
+
+
+def _plain_name(name: Any) -> bool | int | float | str:
+    """Return the name of a class as a type that every file of this library can hold."""
+    if isinstance(name, list | tuple | dict | set) or getattr(name, "ndim", 0) > 0:
+        raise InputError(
+            f"Expected names of classes as numbers or text, got a {type(name).__name__}; pass a "
+            "flat list."
+        )
+    if isinstance(name, np.generic | np.ndarray | Tensor) and not isinstance(name, np.datetime64):
+        name = name.item()
+    if isinstance(name, bool):
+        return name
+    if isinstance(name, Integral):
+        return int(name)
+    if isinstance(name, Real | Decimal) and math.isfinite(name):
+        number = float(name)
+        is_integer = number.is_integer() and not isinstance(name, float)
+        return int(number) if is_integer else number
+    text = _text(name)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"Expected names of classes in UTF-8, got {text!r}; rename that class."
         ) from None
+    if "\0" in text:
+        raise InputError(f"Expected names of classes without NUL, got {text!r}; rename that class.")
+    return text
+
+
+def _text(name: Any) -> str:
+    """Return a name as text, a date in ISO format."""
+    if isinstance(name, bytes):
+        return name.decode(errors="surrogateescape")
+    if isinstance(name, str):
+        return str.__str__(name)  # of an enumeration of texts: its value
+    if isinstance(name, np.datetime64):
+        return "NaT" if np.isnat(name) else _text(name.astype("datetime64[us]").item())
+    if isinstance(name, datetime.date | datetime.datetime):
+        # of midnight the day alone, as tables have it
+        return name.isoformat().removesuffix("T00:00:00")
+    return str(name)
+
+
+def _key_of_text(text: str) -> Key:
+    """Return the number that a text reads as, else the text without outer blanks."""
+    text = text.strip()
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if text in ("False", "True"):
+        return int(text == "True")
+    if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
+        return _key_of_number(float(text))
+    return text
+
+
+def _key_of_number(number: Any) -> Key:
+    """Return an integer if the number is one, a float, or the text of NaN and infinity."""
+    if not math.isfinite(number):
+        return str(float(number))
+    rounded = int(number)
+    return rounded if rounded == number else float(number)

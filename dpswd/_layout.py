@@ -1,7 +1,8 @@
 """Layout of the caller's records, in which synthetic records are returned."""
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,70 +10,119 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._public_facts import taken_from_records
+
 Array = NDArray[Any]
 
-
-MIXED = (  # the end of a sentence
-    "mixed tables with categories are another field: see smartnoise-synth or dpmm, or pass the columns of numbers only"
-)
-
-
-EXACT = 2**53  # integers up to it are exact as float64
+# Float64 holds integers exactly up to this one; integers beyond it would wrap in a conversion.
+_MAX_EXACT = 2**53
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Public facts of the caller's format, in which synthetic records are returned."""
+    """Public facts of the caller's format, in which synthetic records are returned.
+
+    Attributes:
+        kind: ``"images"`` (N, C, H, W) or ``"rows"`` (N, d).
+        channels: Axis of the channels of the caller's images; ``"none"`` for images (N, H, W).
+        as_bytes: Whether pixels are in uint8.
+        dtypes: Types of the columns of a table, or the one type of an array; empty for lists.
+        columns: Names of the columns of a table; ``None`` for arrays.
+        target: Name of the column or Series of classes.
+    """
 
     kind: Literal["images", "rows"] = "rows"
     channels: Literal["first", "last", "none"] = "none"
-    as_bytes: bool = False  # pixels in uint8
-    dtypes: tuple[
-        str, ...
-    ] = ()  # of the columns of a data frame, or the one of an array; empty for lists
-    columns: tuple[str | int, ...] | None = None  # names
-    target: str | None = None  # name of the column or Series of classes
+    as_bytes: bool = False
+    dtypes: tuple[str, ...] = ()
+    columns: tuple[str | int, ...] | None = None
+    target: str | None = None
 
     @classmethod
     def of(cls, values: Any) -> "Layout":
-        """Return the layout of records (N, C, H, W) or (N, d), in memory or not, that come from no caller's array."""
+        """Return the layout of records (N, C, H, W) or (N, d) that come from no caller's array."""
         if len(values.shape) == 2:
             return cls()
-        return cls(
-            "images", "none" if values.shape[1] == 1 else "last", values.dtype == torch.uint8
-        )
+        channels: Literal["last", "none"] = "none" if values.shape[1] == 1 else "last"
+        return cls("images", channels, values.dtype == torch.uint8)
 
-    def column_kinds(self, dim: int) -> list[str] | None:
-        """Return the kinds of ``dim`` columns as their types state them, ``None`` if all are floats."""
-        kinds = [
-            _kind(dtype) for dtype in (self.dtypes * dim if self.columns is None else self.dtypes)
-        ]
-        return kinds if set(kinds) - {"numeric"} else None
+    def column_kinds(self, n_columns: int) -> list[str] | None:
+        """Return the kinds of the columns by their types, ``None`` if all types are floats."""
+        dtypes = self.dtypes
+        if self.columns is None:
+            dtypes = dtypes * n_columns
+        kinds = [_kind(dtype) for dtype in dtypes]
+        if all(kind == "numeric" for kind in kinds):
+            return None
+        return kinds
+
+    def notice(self, n_columns: int) -> str | None:
+        """Return the line about kinds and types that were taken from the columns, if they were.
+
+        Floats are the default and need no line. Other types are facts of all records: one missing
+        entry in a column of integers makes floats of it.
+        """
+        kinds = self.column_kinds(n_columns)
+        if kinds is None:
+            return None
+        if self.columns is None:
+            return taken_from_records(kinds=f"{kinds[0]} ({self.dtypes[0]})")
+        pairs = zip(kinds, self.dtypes, strict=True)
+        return taken_from_records(kinds=[f"{kind} ({dtype})" for kind, dtype in pairs])
+
+    def with_kinds(self, kinds: Sequence[str]) -> "Layout":
+        """Return the layout with types that follow from stated kinds of the columns.
+
+        Integers and binary columns are int64. Numeric columns keep their type of floats; where the
+        caller's column has another type, they are float64.
+        """
+        if self.columns is not None:
+            pairs = zip(kinds, self.dtypes, strict=True)
+            return replace(self, dtypes=tuple(_dtype_of_kind(*pair) for pair in pairs))
+        if not self.dtypes:
+            return self
+        kind = "numeric" if "numeric" in kinds else "integer"
+        return replace(self, dtypes=(_dtype_of_kind(kind, self.dtypes[0]),))
 
     def restore(self, records: Tensor) -> Any:
-        """Return records (n, C, H, W) in [0, 1], or rows (n, d), as an array or a DataFrame in the caller's format."""
+        """Return records as an array or a DataFrame in the caller's format.
+
+        Args:
+            records: Images (n, C, H, W) in bytes or in [0, 1], or rows (n, d).
+        """
         values = records.detach().cpu().numpy()
         if self.kind == "images":
-            images = values if values.dtype == np.uint8 else values.astype(np.float32).clip(0, 1)
-            if self.as_bytes and images.dtype != np.uint8:
-                images = np.rint(images * 255).astype(np.uint8)
-            return {"none": images[:, 0], "first": images, "last": images.transpose(0, 2, 3, 1)}[
-                self.channels
-            ]
+            return self._restore_images(values)
         if self.columns is None:
             return _typed(values, self.dtypes[0]) if self.dtypes else values
-        if (pd := _pandas()) is None:
+        if importlib.util.find_spec("pandas") is None:  # the table was a file
             return values
-        frame = pd.DataFrame(dict(enumerate(self.typed(values)))).astype(
-            dict(enumerate(self.dtypes))
-        )
+        import pandas as pd  # optional: needed for callers with data frames alone
+
+        frame = pd.DataFrame(dict(enumerate(self.typed(values))))
+        frame = frame.astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
         return frame
 
+    def _restore_images(self, values: Array) -> Array:
+        """Return images (n, C, H, W) with the caller's axes and type of pixels."""
+        images = values
+        if images.dtype != np.uint8:
+            images = images.astype(np.float32).clip(0, 1)
+            if self.as_bytes:
+                images = np.rint(images * 255).astype(np.uint8)
+        if self.channels == "none":
+            return images[:, 0]
+        if self.channels == "first":
+            return images
+        return images.transpose(0, 2, 3, 1)
+
     def restore_labels(self, labels: Array) -> Any:
         """Return classes (n,) as a Series if those of the caller had a name, else as they are."""
-        if self.target is None or (pd := _pandas()) is None:
+        if self.target is None or importlib.util.find_spec("pandas") is None:
             return labels
+        import pandas as pd  # optional: needed for callers with a Series alone
+
         return pd.Series(labels, name=self.target)
 
     def typed(self, values: Array) -> list[Array]:
@@ -82,29 +132,30 @@ class Layout:
 
 def _kind(dtype: str) -> str:
     """Return the kind of a column of this type of NumPy, pandas or pyarrow."""
-    plain = dtype.lower()
-    return (
-        "binary"
-        if plain.startswith("bool")
-        else "integer"
-        if plain.startswith(("int", "uint"))
-        else "numeric"
-    )
+    name = dtype.lower()
+    if name.startswith("bool"):
+        return "binary"
+    if name.startswith(("int", "uint")):
+        return "integer"
+    return "numeric"
+
+
+def _dtype_of_kind(kind: str, dtype: str) -> str:
+    """Return the type of a column of a stated kind; floats keep their type."""
+    if kind != "numeric":
+        return "int64"
+    return dtype if _kind(dtype) == "numeric" else "float64"
 
 
 def _typed(values: Array, dtype: str) -> Array:
     """Convert floats to the NumPy type of this name, integers and booleans by rounding."""
-    if _kind(dtype) == "binary":
+    kind = _kind(dtype)
+    if kind == "binary":
         return np.asarray(values > 0.5)
     plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
-    if _kind(dtype) == "integer":
+    if kind == "integer":
         limits = np.iinfo(plain)
-        values = np.rint(values.astype(np.float64)).clip(
-            max(limits.min, -EXACT), min(limits.max, EXACT)
-        )
+        lowest = max(limits.min, -_MAX_EXACT)
+        highest = min(limits.max, _MAX_EXACT)
+        values = np.rint(values.astype(np.float64)).clip(lowest, highest)
     return values.astype(plain)
-
-
-def _pandas() -> Any:
-    """Return pandas, or ``None`` where it is not installed: the table was a file."""
-    return importlib.import_module("pandas") if importlib.util.find_spec("pandas") else None

@@ -2,20 +2,32 @@
 
 from typing import Any
 
-_SHOWN = 12  # names of classes in a message
+_MAX_NAMES = 12  # names of classes or columns in one message
 
 
 def taken_from_records(**facts: Any) -> str:
-    """Return the line for the screen about public facts that were taken from the records."""
-    stated = [
-        f"{name}={shown(fact) if isinstance(fact, list) else fact}" for name, fact in facts.items()
+    """Return the line about public facts that were taken from the records.
+
+    Example:
+        >>> taken_from_records(size=28, classes=[0, 1])
+        'taken from the records and treated as public: size=28, classes=range(2); ...'
+    """
+    values = [
+        f"{name}={list_of_names(fact) if isinstance(fact, list) else fact}"
+        for name, fact in facts.items()
     ]
     options = ", ".join(f"{name}=" for name in facts)
-    return f"taken from the records and treated as public: {', '.join(stated)}; pass {options} to state them."
+    return (
+        f"taken from the records and treated as public: {', '.join(values)}; "
+        f"pass {options} to state them."
+    )
 
 
-def shown(names: list[Any]) -> str:
-    if names == list(range(len(names))):
+def list_of_names(names: list[Any]) -> str:
+    """Return a list of names in one short text: ``range(10)``, or the first names and the number."""
+    if names == list(range(len(names))) and not any(isinstance(name, bool) for name in names):
         return f"range({len(names)})"
-    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
-    return f"[{', '.join(map(repr, names[:_SHOWN]))}{more}]"
+    text = ", ".join(map(repr, names[:_MAX_NAMES]))
+    if len(names) > _MAX_NAMES:
+        text += f", ... ({len(names)} in all)"
+    return f"[{text}]"

@@ -20,7 +20,6 @@ from dpswd._arrays import Unreadable, as_records
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
-from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError
@@ -114,22 +113,31 @@ class PrivateRecords(_Handle):
         name: str = "records",
     ) -> None:
         values, layout = as_records(X, unreadable=unreadable)
-        labels, names, line = (None, classes, None) if y is None else as_labels(y, classes)
-        taken = [] if line is None else [line]
-        if isinstance(name_of_y := getattr(y, "name", None), str):
+        taken = []
+        numbers = None
+        if y is not None:
+            labels = as_labels(y, classes)
+            numbers = labels.numbers
+            classes = labels.classes
+            if labels.notice is not None:
+                taken.append(labels.notice)
+        name_of_y = getattr(y, "name", None)
+        if isinstance(name_of_y, str):
             layout = replace(layout, target=name_of_y)
-        if (
-            bounds is not None
-            and kinds is None
-            and (kinds := layout.column_kinds(len(bounds))) is not None
-        ):
-            taken.append(taken_from_records(kinds=kinds))
+        if kinds is not None:
+            layout = layout.with_kinds(kinds)
+        elif layout.kind == "rows":
+            notice = layout.notice(values.shape[1])
+            if notice is not None:
+                taken.append(notice)
+            if bounds is not None:
+                kinds = layout.column_kinds(len(bounds))
         for line in taken:
             say(line)
         self._set(
             values,
-            labels,
-            classes=names,
+            numbers,
+            classes=classes,
             layout=layout,
             name=name,
             taken=taken,

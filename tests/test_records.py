@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivateBatch, PrivateRecords, Records
 from dpswd._arrays import as_records, finite
-from dpswd._labels import as_labels
 from dpswd._layout import Layout
 from dpswd._public_facts import taken_from_records
+from dpswd.data import read
 from dpswd.records import Stored
 
 
@@ -78,30 +78,13 @@ ARRAYS = [
     (X.log(), r'NaN.*PrivateRecords\(\.\.\., unreadable="zero"\)'),
     (ROWS.astype(np.float64) * 1e300, "finite records"),
 ]
-CLASSES = [
-    (np.array(LABELS) / 2, None, "not integers"),
-    ([0.0, NAN], None, "not integers"),
-    (np.eye(3), None, "argmax"),
-    ([-1, 1], None, "classes="),
-    ([0, 10**6], None, "classes="),
-    ([str(i) for i in range(1000)], None, "classes="),
-    (np.array(["a", 1], dtype=object), None, "mixture"),
-    ([*"abc"], ["a", "b"], "not listed"),
-    ([0, 5], ["a", "b"], "not listed"),
-    (LABELS, 3, "a list"),
-    (LABELS, ["a", "a"], "without repetition"),
-    ([0, 0], None, "at least 2 classes"),
-]
 
 
 @pytest.mark.parametrize(
     ("rows", "options", "match"),
     [
         *((rows, {}, match) for rows, match in ARRAYS),
-        *(
-            (np.zeros((len(y), 2)), {"y": y, "classes": classes}, match)
-            for y, classes, match in CLASSES
-        ),
+        (np.zeros((3, 2)), {"y": np.eye(3)}, "argmax"),
         (X, {"y": Y[:-1], "classes": range(3)}, "class per record"),
         (X, {"classes": [0, 1]}, "Expected y"),
         (X, {"unreadable": "skip"}, "unreadable"),
@@ -233,33 +216,102 @@ def test_unreadable_records_become_zeros_one_by_one():
     assert values.flatten(1).tolist() == [[0.5] * 4, [0.0] * 4]
 
 
-@pytest.mark.parametrize(
-    ("y", "classes", "names"),
-    [
-        (LABELS, None, [0, 1, 2]),
-        (np.array(LABELS, dtype=np.uint8)[:, None], range(3), [0, 1, 2]),  # MedMNIST
-        (np.array([LABELS], dtype=float) + 1, [1, 2, 3], [1, 2, 3]),  # MATLAB
-        (torch.tensor(LABELS), ["a", "b", "c"], ["a", "b", "c"]),  # names of the numbers
-        (np.array(LABELS) + 1, ["1", "2", "3"], [1, 2, 3]),  # a command line
-        (np.array(LABELS, dtype=object), None, [0, 1, 2]),
-        ([*"acba"], None, ["a", "b", "c"]),
-        (np.array([*"acba"], dtype=object), ["a", "b", "c"], ["a", "b", "c"]),
-    ],
-)
-def test_labels(y, classes, names):
-    numbers, found, taken = as_labels(y, classes)
-    assert (numbers.tolist(), numbers.dtype, found) == (LABELS, torch.int64, names)
-    assert (taken is None) == (classes is not None)
-
-
 def test_facts_that_are_taken_from_the_records_are_named(capsys):
-    told = "taken from the records and treated as public"
-    assert (
-        as_labels([*"ab"], None)[2] == f"{told}: classes=['a', 'b']; pass classes= to state them."
-    )
-    assert taken_from_records(size=8, a=1) == f"{told}: size=8, a=1; pass size=, a= to state them."
-    assert as_labels([True, False], None)[1:] == ([False, True], None)  # the type states them
-    handle = PrivateRecords(torch.zeros(2, 2), [1, 2])
-    assert handle.taken == (capsys.readouterr().err.strip(),) == (as_labels([1, 2], None)[2],)
+    line = "taken from the records and treated as public"
+    assert taken_from_records(size=8, a=1) == f"{line}: size=8, a=1; pass size=, a= to state them."
+    handle = PrivateRecords(torch.zeros(2, 2), ["a", "b"])
+    assert handle.taken == (f"{line}: classes=['a', 'b']; pass classes= to state them.",)
+    assert capsys.readouterr().err.strip() == handle.taken[0]
     assert PrivateRecords(torch.zeros(2, 2), [1, 2], classes=range(3)).taken == ()
     assert capsys.readouterr().err == ""  # control
+
+
+AGES = {"age": [31, 70, 50], "height": [1.5, 1.75, 1.6], "smokes": [True, False, True]}
+BOUNDS = [(0, 120), (0, 2.5), (0, 1)]
+KINDS = ["integer", "numeric", "binary"]
+
+
+def with_a_missing_age():
+    """Two frames that differ in one entry, which makes floats of a column of integers."""
+    pd = pytest.importorskip("pandas")
+    frame, neighbour = pd.DataFrame(AGES), pd.DataFrame(AGES | {"age": [31, 70, None]})
+    assert [str(each.dtypes["age"]) for each in (frame, neighbour)] == ["int64", "float64"]
+    return frame, neighbour
+
+
+def test_stated_kinds_decide_on_the_types_of_columns():
+    for columns in ([*AGES], ["age"]):
+        frames = [frame[columns] for frame in with_a_missing_age()]
+        arrays = [frame[["age"]].to_numpy() for frame in frames]
+        for rows in (*frames, *arrays):
+            n = rows.shape[1]
+            handle = PrivateRecords(rows, bounds=BOUNDS[:n], kinds=KINDS[:n], unreadable="zero")
+            assert handle.taken == ()
+            assert handle.layout.dtypes == ("int64", "float64", "int64")[:n]
+
+
+@pytest.mark.parametrize("bounds", [None, BOUNDS])
+def test_types_of_columns_that_are_taken_are_named(bounds, capsys):
+    frame, neighbour = with_a_missing_age()
+    handle = PrivateRecords(frame, bounds=bounds)
+    assert "kinds=['integer (int64)', 'numeric (float64)', 'binary (bool)']" in handle.taken[0]
+    assert capsys.readouterr().err.strip() == handle.taken[0]
+    other = PrivateRecords(neighbour, bounds=bounds, unreadable="zero")
+    assert "kinds=['numeric (float64)', 'numeric (float64)', 'binary (bool)']" in other.taken[0]
+    assert "kinds=integer (uint8)" in PrivateRecords(np.ones((3, 2), dtype=np.uint8)).taken[0]
+    for dtype in (np.float32, np.float64):  # the default, a control
+        assert PrivateRecords(np.ones((3, 2), dtype=dtype)).taken == ()
+
+
+def test_types_of_columns_in_files_are_named_or_follow_from_kinds(tmp_path):
+    kinds = ["integer", "integer"]
+    for dtype in (np.int64, np.float64):
+        np.savez(tmp_path / "x.npz", features=np.ones((4, 2), dtype=dtype))
+        handle = read(tmp_path / "x.npz")
+        assert handle.layout.dtypes == (np.dtype(dtype).name,)
+        assert [line for line in handle.taken if "kinds=integer (int64)" in line] == [*handle.taken]
+        assert len(handle.taken) == (dtype is np.int64)
+        stated = read(tmp_path / "x.npz", kinds=kinds)
+        assert (stated.layout.dtypes, stated.taken) == (("int64",), ())
+
+
+def test_images_of_several_types_are_refused():
+    """NumPy would convert all to floats, and images of bytes 0 and 1 would turn white."""
+    mask = np.eye(4, dtype=np.uint8)
+    for other in (mask / 2, torch.eye(4), (mask / 2).tolist(), mask.astype(bool)):
+        with pytest.raises(InputError, match="images of one type"):
+            PrivateRecords([mask, mask, other])
+    photos = [200 * mask, 100 * mask]
+    assert PrivateRecords(photos).shape == (1, 4, 4)  # controls
+    assert PrivateRecords([torch.eye(4), np.eye(4, dtype=np.float32)]).shape == (1, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remedy"),
+    [
+        ("bool", r"astype\('float32'\)"),
+        ("uint16", "65535.0"),
+        ("int16", "clip"),
+        ("int64", "clip"),
+        ("uint32", "4294967295.0"),
+    ],
+)
+def test_pixels_of_other_types_are_refused_with_a_remedy_that_works(dtype, remedy):
+    images = np.eye(4)[None].repeat(3, 0).astype(dtype)
+    with pytest.raises(InputError, match=remedy):
+        PrivateRecords(images)
+    with pytest.raises(InputError, match="0 and 1 alone, which are black"):
+        PrivateRecords(images.astype("uint8"))
+    white = PrivateRecords(images.astype("float32")).open_records(torch.tensor([0]))[0]
+    assert white.max() == 1
+
+
+def test_entries_of_unusual_arrays():
+    swapped = np.arange(6, dtype=">i4").reshape(3, 2)
+    values, layout = as_records(swapped)
+    assert values.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert layout.restore(values + 0.3).tolist() == values.tolist()
+    masked = np.ma.array(np.ones((3, 2), dtype=int), mask=[[False, True], [False] * 2, [False] * 2])
+    with pytest.raises(InputError, match="NaN"):
+        as_records(masked)
+    assert as_records(masked, unreadable="zero")[0].tolist() == [[0, 0], [1, 1], [1, 1]]

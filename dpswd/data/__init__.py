@@ -1,29 +1,40 @@
 """Readers of folders, files and benchmarks, which return handles of private records."""
 
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpswd._arrays import Unreadable
+from dpswd._labels import Labels
 from dpswd._progress import say
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
-from dpswd.data.folders import find_images
-from dpswd.data.found import Found, Options, data_root, located
-from dpswd.data.numpy_files import find_arrays, has_arrays
-from dpswd.data.tables import find_table
+from dpswd.data.folders import read_images
+from dpswd.data.numpy_files import has_arrays, read_arrays
+from dpswd.data.reading import ReadOptions, ReadRecords, data_root, find_path
+from dpswd.data.tables import TARGET, read_table
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
 
 __all__ = ["Benchmark", "benchmark", "data_root", "every_fifth", "read", "read_public"]
 
-_READERS: dict[
-    str, tuple[Callable[[Path, Options], Found], set[str]]
-] = {  # by ending, with the options
-    "": (find_images, {"size", "channels", "classes"}),
-    ".npz": (find_arrays, {"classes"}),
-    ".npy": (find_arrays, set()),
-    ".csv": (find_table, {"classes", "target"}),
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reader of one type of files, and the options that it knows."""
+
+    read: Callable[[Path, ReadOptions], ReadRecords]
+    options: frozenset[str] = frozenset()
+
+
+_READERS = {  # by ending; that of a folder is empty
+    "": _Reader(read_images, frozenset({"size", "channels", "classes"})),
+    ".npz": _Reader(read_arrays, frozenset({"classes"})),
+    ".npy": _Reader(read_arrays),
+    ".csv": _Reader(read_table, frozenset({"classes", "target"})),
 }
+_OPTIONS = ("channels", "classes", "size", "target")  # of which each reader knows some
+_FACES_SIZE = 64  # side of the faces of CelebA where none is stated
 
 
 def read(
@@ -43,14 +54,19 @@ def read(
 ) -> PrivateRecords:
     """Read private records from files.
 
-    Size, channels and classes are public. If they are not given, they are taken from the records, and a line on the
-    screen says so. Kinds are taken likewise for a ``.csv`` file with bounds.
+    Size, channels, classes and kinds are public. If they are not stated, they are taken from the
+    records, and a line on the screen says so. Each label is read by itself as one of the stated
+    classes; see :class:`~dpswd.PrivateRecords`.
+
+    Images of a folder are upright, have 8 bits, and lie on a white ground where they are
+    transparent. Files and folders whose names start with a dot are left out.
 
     Args:
-        data: A folder of class folders of images; an ``.npz`` file (``features`` or ``images``, and ``labels``; also of
-            MedMNIST), a folder of such arrays as ``.npy`` files, or one ``.npy`` file; a ``.csv`` file of numbers; or a
-            benchmark's name, whose training records are read (see :func:`benchmark`). Paths are relative to the working
-            directory or to ``root``.
+        data: A folder of class folders of images; an ``.npz`` file (``features`` or ``images``,
+            and ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one
+            ``.npy`` file; a ``.csv`` file of numbers; or a benchmark's name, whose training
+            records are read (see :func:`benchmark`). Paths are relative to the working directory
+            or to ``root``.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
@@ -59,10 +75,11 @@ def read(
         target: Column of the classes in a ``.csv`` file.
         bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
-        unreadable: ``"zero"`` maps a record with NaN, or an unreadable image, to zeros; ``"refuse"`` raises.
+        unreadable: ``"zero"`` maps a record with NaN, or an unreadable image, to zeros;
+            ``"refuse"`` raises.
         download: Let torchvision fetch a benchmark.
-        in_memory: ``False`` leaves records on disk where possible, for public facts alone. By default, those of more
-            than 1 GiB stay there.
+        in_memory: ``False`` leaves records on disk where possible, for public facts alone. By
+            default, those of more than 1 GiB stay there.
 
     Raises:
         InputError: If the records are missing or damaged, or an option does not fit them.
@@ -71,53 +88,106 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
-    options = Options(
-        root, size, channels, classes, labelled, target, unreadable, download, in_memory
+    options = ReadOptions(
+        root=root,
+        size=size,
+        channels=channels,
+        classes=classes,
+        labelled=labelled,
+        target=target,
+        unreadable=unreadable,
+        download=download,
+        in_memory=in_memory,
     )
-    return _found(data, options).private(bounds, kinds)
+    return _read(data, options).private(bounds, kinds)
 
 
 def read_public(data: str | Path, **options: Any) -> Benchmark:
-    """Read records that the user may look at: a public source, synthetic records or test records.
+    """Read records that the user may look at: a public source, synthetic or test records.
 
-    The options are ``root``, ``size`` and ``channels`` (without effect on records other than images of a folder),
-    ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`. The records are ``train``; ``test`` is the
-    test part of a benchmark, or of a file of MedMNIST or Keras.
+    The records are ``train``; ``test`` is the test part of a benchmark, or of a file of MedMNIST or
+    Keras.
+
+    Args:
+        data: As in :func:`read`.
+        options: ``root``, ``size`` and ``channels`` (without effect on records other than images
+            of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`.
 
     Example:
         >>> len(read_public("digits").test)
         359
     """
-    found = _found(data, Options(**options, in_memory=True), unused={"size", "channels"})
-    return Benchmark(found.name, found.public(), found.test, True, found.classes, found.files)
+    records = _read(data, ReadOptions(**options, in_memory=True), unused={"size", "channels"})
+    return Benchmark(
+        records.name,
+        records.public(),
+        records.test,
+        True,
+        records.classes,
+        records.files,
+        records.columns,
+    )
 
 
-def _found(data: str | Path, options: Options, unused: Set[str] = frozenset()) -> Found:
-    """Find records by the reader that knows them; refuse options that it does not know, unless they may be unused."""
-    name, path = benchmark_name(data), None
-    known = {"size"} if name == "CelebA" else set()
-    if name is None:
-        path = located(data, options.root)
-        if path is None:
-            raise InputError(
-                f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the path."
-            )
-        suffix = (".npz" if has_arrays(path) else "") if path.is_dir() else path.suffix.lower()
-        if suffix not in _READERS or (path.is_file() and not suffix):
-            remedy = "unpack or convert it, or pass its arrays to PrivateRecords"
-            raise InputError(
-                f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; {remedy}."
-            )
-        reader, known = _READERS[suffix]
-    for key in sorted({"size", "channels", "classes", "target"} - known - unused):
-        if (given := getattr(options, key)) is not None:
-            raise InputError(f"Expected no {key} for {data}, got {key}={given!r}; leave it out.")
-    if path is not None:
-        return reader(path, options)
+def _read(data: str | Path, options: ReadOptions, unused: Set[str] = frozenset()) -> ReadRecords:
+    """Read records by the reader that knows them.
+
+    Options that it does not know are refused, except those in ``unused``.
+    """
+    if benchmark_name(data) is not None:
+        return _read_benchmark(str(data), options, unused)
+    path = find_path(data, options.root)
+    if path is None:
+        raise InputError(
+            f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the "
+            "path."
+        )
+    reader = _reader_of(path)
+    _refuse_unknown_options(data, options, reader.options | unused)
+    records = reader.read(path, options)
+    if options.classes is not None and options.labelled and records.labels is None:
+        remedy = "name its array of labels 'labels'"
+        if path.suffix.lower() == ".csv":
+            remedy = TARGET
+        raise InputError(
+            f"Expected labels in {data} for the stated classes, got none; {remedy}, or leave the "
+            "classes out."
+        )
+    return records
+
+
+def _reader_of(path: Path) -> _Reader:
+    """Return the reader of a folder or file."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        suffix = ".npz" if has_arrays(path) else ""
+    elif not suffix:
+        suffix = path.name
+    if suffix not in _READERS:
+        raise InputError(
+            f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; unpack or convert "
+            "it, or pass its arrays to PrivateRecords."
+        )
+    return _READERS[suffix]
+
+
+def _refuse_unknown_options(data: str | Path, options: ReadOptions, known: Set[str]) -> None:
+    """Refuse an option that the reader of these records would ignore."""
+    for name in _OPTIONS:
+        value = getattr(options, name)
+        if value is not None and name not in known:
+            raise InputError(f"Expected no {name} for {data}, got {name}={value!r}; leave it out.")
+
+
+def _read_benchmark(data: str, options: ReadOptions, unused: Set[str]) -> ReadRecords:
+    """Read a benchmark, whose name goes before a folder of this name."""
+    known = {"size"} if benchmark_name(data) == "CelebA" else set()
+    _refuse_unknown_options(data, options, known | unused)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    found = benchmark(
-        str(data), options.root, options.download, size=64 if options.size is None else options.size
-    )
-    labels, classes = (found.train.labels, found.classes) if options.labelled else (None, None)
-    return Found(found.name, found.train.values, labels, classes, test=found.test)
+    size = _FACES_SIZE if options.size is None else options.size
+    records = benchmark(data, options.root, options.download, size=size)
+    labels = None
+    if options.labelled and records.classes is not None:
+        labels = Labels(records.train.labels, records.classes)
+    return ReadRecords(records.name, records.train.values, labels, test=records.test)

@@ -1,7 +1,7 @@
-"""Benchmarks: digits of scikit-learn, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA, with exact access.
+"""Benchmarks with exact access: digits, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
 
-Nothing is downloaded unless the user asks for it. Records count as public if their files have the official checksums,
-or if the user states it: private records may lie in the layout of MNIST.
+Nothing is downloaded unless the user asks for it. Records count as public if their files have the
+official checksums, or if the user states it: private records may lie in the layout of MNIST.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from dpswd.data.folders import find_images
-from dpswd.data.found import Options, data_root
+from dpswd.data.folders import read_images
+from dpswd.data.reading import ReadOptions, data_root
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records
 
@@ -52,11 +52,14 @@ class Benchmark:
         public: Whether all records are public, so that exact statistics of them may be published.
         classes: Names of the classes; ``None`` without classes.
         files: Names of the files of images, if they were read from a folder.
+        columns: Names of the columns of rows, if the file has them.
 
     Example:
         >>> digits = benchmark("digits")
-        >>> digits.shape, digits.n_classes, len(digits.train), len(digits.test), digits.private()
-        ((1, 8, 8), 10, 1438, 359, PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10))
+        >>> digits.shape, digits.n_classes, len(digits.train), len(digits.test)
+        ((1, 8, 8), 10, 1438, 359)
+        >>> digits.private()
+        PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
 
     name: str
@@ -65,6 +68,7 @@ class Benchmark:
     public: bool
     classes: list[Any] | None = None
     files: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,7 +87,9 @@ class Benchmark:
 
 def benchmark_name(name: Any) -> str | None:
     """Return the name in reports of a benchmark, ``None`` for anything else."""
-    return _NAMES.get(name.lower()) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    return _NAMES.get(name.lower())
 
 
 def benchmark(
@@ -97,9 +103,10 @@ def benchmark(
     """Read a benchmark.
 
     Args:
-        name: ``"digits"`` (1,438 and 359 scans of 8 x 8, which ship with scikit-learn), ``"mnist"`` and ``"fashion"``
-            (60,000 and 10,000 of 28 x 28), ``"usps"`` (7,291 and 2,007 of 16 x 16), ``"cifar10"`` (50,000 and 10,000 of
-            32 x 32) or ``"celeba"`` (faces without classes, of a folder ``celeba64``, every fifth by name for testing).
+        name: ``"digits"`` (1,438 and 359 scans of 8 x 8, which ship with scikit-learn), ``"mnist"``
+            and ``"fashion"`` (60,000 and 10,000 of 28 x 28), ``"usps"`` (7,291 and 2,007 of
+            16 x 16), ``"cifar10"`` (50,000 and 10,000 of 32 x 32) or ``"celeba"`` (faces without
+            classes, of a folder ``celeba64``, every fifth by name for testing).
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         download: Let torchvision fetch missing files.
         size: Side to which faces are resized.
@@ -112,81 +119,91 @@ def benchmark(
         >>> benchmark("digits").train.floats().shape
         torch.Size([1438, 1, 8, 8])
     """
-    found, folder = benchmark_name(name), data_root(root)
-    if found is None:
+    full_name = benchmark_name(name)
+    if full_name is None:
         raise InputError(f"Expected a benchmark out of {', '.join(_NAMES)}, got {name!r}.")
-    if found == "digits":
-        return Benchmark(found, *_digits(), public is not False, list(range(10)))
-    if found == "CelebA":
-        return Benchmark(found, *_celeba(folder / "celeba64", size), bool(public))
-    images = folder / "cifar10_images"
-    if (
-        found == "CIFAR10" and images.is_dir()
-    ):  # JPEG, a lossy copy: public only if the user states it
-        parts = [
-            find_images(images / part, Options(size=32, channels=3, in_memory=True))
-            for part in ("train", "test")
-        ]
-        return Benchmark(
-            found, parts[0].public(), parts[1].public(), bool(public), parts[0].classes
-        )
-    train, test = (_torchvision(found, folder, train, download) for train in (True, False))
-    return Benchmark(
-        found,
-        train,
-        test,
-        _is_official(found, folder) if public is None else public,
-        list(range(10)),
-    )
+    folder = data_root(root)
+    ten_classes = list(range(10))
+    if full_name == "digits":
+        train, test = _digits()
+        return Benchmark(full_name, train, test, public is not False, ten_classes)
+    if full_name == "CelebA":
+        train, test = _celeba(folder / "celeba64", size)
+        return Benchmark(full_name, train, test, bool(public))
+    if full_name == "CIFAR10" and (folder / "cifar10_images").is_dir():
+        return _cifar10_images(folder / "cifar10_images", bool(public))
+    train = _torchvision(full_name, folder, train=True, download=download)
+    test = _torchvision(full_name, folder, train=False, download=download)
+    if public is None:
+        public = _is_official(full_name, folder)
+    return Benchmark(full_name, train, test, public, ten_classes)
 
 
 def every_fifth(records: Records) -> tuple[Records, Records]:
     """Hold out every fifth record, by position, for testing."""
-    index = torch.arange(len(records))
-    return records.select(index[index % 5 != 4]), records.select(index[index % 5 == 4])
+    position = torch.arange(len(records)) % 5
+    return records.select(position != 4), records.select(position == 4)
 
 
 def _digits() -> tuple[Records, Records]:
-    from sklearn.datasets import load_digits
+    """Return the scans of scikit-learn, whose pixels are 0 to 16."""
+    from sklearn.datasets import load_digits  # slow to import: needed for this benchmark alone
 
     digits = load_digits()
     values = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
     return every_fifth(Records(values, torch.from_numpy(digits.target).long()))
 
 
-def _torchvision(name: str, root: Path, train: bool, download: bool) -> Records:
-    """Read a part of a data set that torchvision knows."""
-    import torchvision
+def _cifar10_images(folder: Path, public: bool) -> Benchmark:
+    """Return CIFAR-10 from JPEG files, a lossy copy: public only if the user states it."""
+    options = ReadOptions(size=32, channels=3, in_memory=True)
+    train = read_images(folder / "train", options)
+    test = read_images(folder / "test", options)
+    return Benchmark("CIFAR10", train.public(), test.public(), public, train.classes)
 
-    root = root / "USPS" if name == "USPS" else root
+
+def _torchvision(name: str, root: Path, *, train: bool, download: bool) -> Records:
+    """Read a part of a data set that torchvision knows."""
+    import torchvision  # slow to import: needed for some benchmarks alone
+
+    if name == "USPS":
+        root = root / "USPS"
+    data_set = getattr(torchvision.datasets, name)
     try:
-        data: Any = getattr(torchvision.datasets, name)(root, train=train, download=download)
+        data: Any = data_set(root, train=train, download=download)
     except Exception as error:  # torchvision raises many types on missing and damaged files
-        said = " ".join(str(error).split()).split(". ")[0]
+        reason = " ".join(str(error).split()).split(". ")[0]
         raise InputError(
-            f"Expected readable files of {name} under {root}, got: {said}; pass root (--root), set DPSWD_DATA, or let "
-            "torchvision fetch them by dpswd.data.read(..., download=True)."
+            f"Expected readable files of {name} under {root}, got: {reason}; pass root (--root), "
+            "set DPSWD_DATA, or let torchvision fetch them by dpswd.data.read(..., download=True)."
         ) from None
-    values, labels = torch.as_tensor(data.data), torch.as_tensor(data.targets).long()
+    values = torch.as_tensor(data.data)
+    labels = torch.as_tensor(data.targets).long()
     if values.ndim not in (3, 4) or len(values) != len(labels):
         raise InputError(
             f"Expected images and labels under {root}, got {tuple(values.shape)} and {len(labels)}."
         )
-    return Records(
-        values.unsqueeze(1) if values.ndim == 3 else values.permute(0, 3, 1, 2).contiguous(), labels
-    )
+    if values.ndim == 3:
+        return Records(values.unsqueeze(1), labels)
+    return Records(values.permute(0, 3, 1, 2).contiguous(), labels)
 
 
 def _is_official(name: str, root: Path) -> bool:
-    """Return whether every file has an official checksum; those of CIFAR-10 are compared by torchvision."""
-    files = [file for file in _OFFICIAL if file.startswith(f"{name}/")]
-    return all(
-        hashlib.md5((root / file).read_bytes()).hexdigest() in _OFFICIAL[file] for file in files
-    )
+    """Return whether every file has an official checksum; torchvision compares CIFAR-10's."""
+    for file, checksums in _OFFICIAL.items():
+        if not file.startswith(f"{name}/"):
+            continue
+        if hashlib.md5((root / file).read_bytes()).hexdigest() not in checksums:
+            return False
+    return True
 
 
 def _celeba(folder: Path, size: int) -> tuple[Records, Records]:
+    """Read a folder of faces without classes."""
     if not folder.is_dir():
-        remedy = "set DPSWD_DATA, or fetch img_align_celeba.zip from the authors' page and unpack it there"
-        raise InputError(f"Expected a folder of faces at {folder}, got none; {remedy}.")
-    return every_fifth(find_images(folder, Options(size=size, channels=3, in_memory=True)).public())
+        raise InputError(
+            f"Expected a folder of faces at {folder}, got none; set DPSWD_DATA, or fetch "
+            "img_align_celeba.zip from the authors' page and unpack it there."
+        )
+    options = ReadOptions(size=size, channels=3, in_memory=True)
+    return every_fifth(read_images(folder, options).public())

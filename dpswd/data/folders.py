@@ -3,9 +3,11 @@
 import hashlib
 import os
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from statistics import mode
 from typing import Any
@@ -15,79 +17,149 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable
-from dpswd._labels import as_classes
+from dpswd._labels import Labels, as_classes
 from dpswd._layout import Array
 from dpswd._progress import passing
 from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least
-from dpswd.data.found import Found, Options
+from dpswd.data.pixels import GREY_MODES, square_pixels
+from dpswd.data.reading import ReadOptions, ReadRecords, report_name
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
-_GREY = {"1", "L", "LA", "I", "I;16", "F"}  # modes of Pillow without colour
-_SMALL, _LARGE = 64, 128  # side of photographs; largest side that is taken over as it is
-_PART = 1000  # images that are decoded at a time
-_HEADERS = 100  # images whose headers decide on size and channels
+
+# A smaller image has no shape that a generator could learn.
+_MIN_SIZE = 4
+# Images up to this side, such as digits and icons, are read as large as they are.
+_MAX_OWN_SIZE = 128
+# Side to which larger images, which are photographs, are resized.
+_PHOTOGRAPH_SIZE = 64
+# The headers of this many images decide on size and channels where they are not stated.
+_N_HEADERS = 100
+# Images are decoded in parts of this number, after each of which the progress bar moves.
+_PART = 1000
 
 
-def find_images(path: Path, options: Options) -> Found:
-    """Read the images of a folder, cropped to the middle square and resized; see :func:`dpswd.data.read`.
+def read_images(path: Path, options: ReadOptions) -> ReadRecords:
+    """Read the images of a folder, cropped to the middle square and resized.
 
-    Without ``size`` it is the most frequent side of the first 100 images if that is at most 128, else 64; ``channels``
-    likewise. Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too; one folder,
-    or none, means no labels. Images that are not held in memory are decoded anew at every pass.
+    Without ``size`` it is the most frequent side of the first 100 images if that is at most 128,
+    else 64; ``channels`` likewise. Without ``classes`` they are the innermost folders in
+    alphabetical order, the empty ones, too; one folder, or none, means no labels. Images that are
+    not held in memory are decoded anew at every pass.
+
+    Raises:
+        InputError: If there are no images, or images outside the folders of the classes.
     """
-    size, channels, classes = options.size, options.channels, options.classes
-    if size is not None:
-        at_least(4, size=size)
-    if channels not in (None, 1, 3):
-        raise InputError(f"Expected channels=1 (grey) or 3 (RGB), got channels={channels!r}.")
-    files, folders, others = _list(path)
-    if not files:
-        raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
-    names = folders if classes is None else [str(name) for name in as_classes(classes)]
-    if wrong := next((file for file in files if _folder(file) not in names), None):
-        where = (
-            "the innermost folders (the classes)"
-            if classes is None
-            else f"the folders {', '.join(names)}"
-        )
+    if options.size is not None:
+        at_least(_MIN_SIZE, size=options.size)
+    if options.channels not in (None, 1, 3):
         raise InputError(
-            f"Expected images of {path} in {where}, got {wrong}; move it, or add its class."
+            f"Expected channels=1 (grey) or 3 (RGB), got channels={options.channels!r}."
         )
-    facts: dict[str, Any] = {}
-    if size is None or channels is None:
-        side, depth = _most_frequent([path / file for file in files[:_HEADERS]])
-        facts = {"size": side} if size is None else {}
-        facts |= {"channels": depth} if channels is None else {}
-        size, channels = size or side, channels or depth
-    labelled = options.labelled and len(names) > 1
-    if classes is None and labelled:
-        facts["classes"] = names
-    images = Images(path, files, size, channels, options.unreadable)
-    key = hashlib.sha256("\0".join(files).encode(errors="surrogateescape")).hexdigest()
-    stored = Stored(images.decode, (len(files), channels, size, size), torch.uint8, key)
-    values = stored if options.keep_on_disk(stored) else images.whole()
-    place = {folder: number for number, folder in enumerate(names)}
-    return Found(
-        path.resolve().stem,
-        values,
-        torch.tensor([place[_folder(file)] for file in files]) if labelled else None,
-        names if labelled else None,
-        taken=(taken_from_records(**facts),) if facts else (),
-        note=f"In {path}, files of other types are left out: {', '.join(others)}."
-        if others
-        else "",
-        files=tuple(files),
+    listing = _list(path)
+    if not listing.images:
+        raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
+    classes = _class_folders(path, listing, options)
+    has_labels = options.labelled and len(classes) > 1
+    form = _form_of(path, listing.images, options)
+    public_facts: dict[str, Any] = {}
+    if options.size is None:
+        public_facts["size"] = form.size
+    if options.channels is None:
+        public_facts["channels"] = form.channels
+    if options.classes is None and has_labels:
+        public_facts["classes"] = as_classes(classes)
+    labels = None
+    if has_labels:
+        labels = _labels(listing.images, classes)
+    images = Images(path, listing.images, form.size, form.channels, options.unreadable)
+    stored = Stored(images.decode, images.shape, torch.uint8, images.key)
+    return ReadRecords(
+        report_name(path),
+        stored if options.stay_on_disk(stored) else images.decode_all(),
+        labels,
+        notices=(taken_from_records(**public_facts),) if public_facts else (),
+        note=listing.note(path),
+        files=tuple(listing.images),
     )
 
 
-def _most_frequent(files: list[Path]) -> tuple[int, int]:
-    """Return size and channels of most images, from their headers."""
-    from PIL import Image
+@dataclass(frozen=True)
+class _Listing:
+    """What lies below a folder, as sorted relative paths."""
 
-    sides, grey = [], []
+    images: list[str]
+    folders: list[str]  # innermost ones; ["."] for a folder without folders
+    other_types: list[str]  # endings of files that are no images
+    has_hidden_images: bool
+
+    def note(self, path: Path) -> str:
+        """Return the line about what is left out, empty for nothing."""
+        parts = []
+        if self.other_types:
+            parts.append(f"files of other types are left out: {', '.join(self.other_types)}")
+        if self.has_hidden_images:
+            parts.append("images in hidden files and folders (.name) are left out")
+        return f"In {path}, {'; '.join(parts)}." if parts else ""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Side in pixels and channels to which images are converted."""
+
+    size: int
+    channels: int
+
+
+def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[str]:
+    """Return the folders of the classes; refuse images in other folders."""
+    if options.classes is None:
+        folders = listing.folders
+        place = "the innermost folders (the classes)"
+    else:
+        folders = [str(name) for name in as_classes(options.classes)]
+        place = f"the folders {', '.join(folders)}"
+    known = set(folders)
+    for image in listing.images:
+        if _folder_of(image) not in known:
+            raise InputError(
+                f"Expected images of {path} in {place}, got {image}; move it, or add its class."
+            )
+    return folders
+
+
+def _labels(images: Sequence[str], folders: list[str]) -> Labels:
+    """Return the classes of images by their folders."""
+    numbers = {folder: number for number, folder in enumerate(folders)}
+    return Labels(
+        torch.tensor([numbers[_folder_of(image)] for image in images]), as_classes(folders)
+    )
+
+
+def _folder_of(image: str) -> str:
+    """Return the relative path of the folder of an image, "." for the folder that is read."""
+    return PurePosixPath(image).parent.as_posix()
+
+
+def _form_of(path: Path, images: Sequence[str], options: ReadOptions) -> _Form:
+    """Return the stated size and channels, else those of most of the first images."""
+    if options.size is not None and options.channels is not None:
+        return _Form(options.size, options.channels)
+    most_frequent = _most_frequent_form([path / image for image in images[:_N_HEADERS]])
+    return _Form(
+        options.size or most_frequent.size,
+        options.channels or most_frequent.channels,
+    )
+
+
+def _most_frequent_form(files: Sequence[Path]) -> _Form:
+    """Return size and channels of most images, from their headers."""
+    from PIL import Image  # slow to import: needed for images alone
+
+    sides = []
+    has_grey_mode = []
     for file in files:
         # a file that cannot be decoded is reported, or mapped to zeros, when it is read
         with (
@@ -96,9 +168,12 @@ def _most_frequent(files: list[Path]) -> tuple[int, int]:
             Image.open(file) as image,
         ):
             sides.append(min(image.size))
-            grey.append(image.mode in _GREY)
-    side = mode(sides or [_SMALL])
-    return max(4, side) if side <= _LARGE else _SMALL, 1 if mode(grey or [False]) else 3
+            has_grey_mode.append(image.mode in GREY_MODES)
+    size = _PHOTOGRAPH_SIZE
+    if sides and mode(sides) <= _MAX_OWN_SIZE:
+        size = max(_MIN_SIZE, mode(sides))
+    is_grey = bool(has_grey_mode) and mode(has_grey_mode)
+    return _Form(size, 1 if is_grey else 3)
 
 
 @dataclass(frozen=True)
@@ -111,74 +186,125 @@ class Images:
     channels: int
     unreadable: Unreadable
 
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape (N, channels, size, size) of all images."""
+        return (len(self.files), self.channels, self.size, self.size)
+
+    @property
+    def key(self) -> str:
+        """Checksum of the names of the files."""
+        names = "\0".join(self.files)
+        return hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()
+
     def decode(self, index: Tensor) -> Tensor:
-        """Decode some images (n, channels, size, size), in threads."""
-        wanted = [self.files[i] for i in index.tolist()]
-        values = np.empty((len(wanted), self.channels, self.size, self.size), dtype=np.uint8)
-
-        def read(i: int) -> None:
-            values[i] = self._read(wanted[i])
-
+        """Decode the images with these numbers (n,) to bytes (n, channels, size, size)."""
+        values = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
+        decode_one = partial(self._decode_into, values, index.tolist())
         with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(read, range(len(wanted))))
+            list(pool.map(decode_one, range(len(index))))
         return torch.from_numpy(values)
 
-    def whole(self) -> Tensor:
-        """Decode all images."""
-        values = torch.empty(
-            (len(self.files), self.channels, self.size, self.size), dtype=torch.uint8
-        )
-        for part in passing(torch.arange(len(values)).split(_PART), "Reading images"):
+    def decode_all(self) -> Tensor:
+        """Decode all images to bytes (N, channels, size, size)."""
+        values = torch.empty(self.shape, dtype=torch.uint8)
+        parts = torch.arange(len(values)).split(_PART)
+        for part in passing(parts, "Reading images"):
             values[part] = self.decode(part)
         return values
 
-    def _read(self, name: str) -> Array:
-        from PIL import Image, UnidentifiedImageError
+    def _decode_into(self, values: Array, numbers: Sequence[int], place: int) -> None:
+        """Decode one image into its place of ``values``."""
+        values[place] = self._pixels(self.files[numbers[place]])
+
+    def _pixels(self, name: str) -> Array:
+        """Return the pixels (channels, size, size) of an image, zeros if it is unreadable."""
+        from PIL import UnidentifiedImageError  # slow to import: needed for images alone
 
         try:
-            with Image.open(self.folder / name) as opened:
-                image = opened.convert("L" if self.channels == 1 else "RGB")
-            side = min(image.size)
-            left, top = (image.width - side) // 2, (image.height - side) // 2
-            square = image.resize((self.size, self.size), box=(left, top, left + side, top + side))
-            pixels = np.asarray(square, dtype=np.uint8)
-        except (
-            MemoryError
-        ):  # may depend on the images that other threads decode, so it must not give a black image
+            return square_pixels(self.folder / name, self.size, self.channels)
+        except MemoryError:
+            # Memory may depend on the images that other threads decode, so that it must not
+            # give a black image.
             raise InputError(
                 f"Expected memory to decode {name}, got none; free memory or repair the image."
             ) from None
         except Exception as error:  # decoders raise many types on damaged files
             if self.unreadable == "zero":
-                return np.zeros((self.channels, self.size, self.size), dtype=np.uint8)
-            reason = (
-                "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
-            )
+                return np.zeros(self.shape[1:], dtype=np.uint8)
+            reason = str(error)
+            if isinstance(error, UnidentifiedImageError):
+                reason = "unknown image format"
             raise InputError(
-                f'Expected a readable image, got {name} ({reason}); repair it, or pass unreadable="zero" (--unreadable '
-                "zero), for a black one. Do not remove it: the number of records is public."
+                f"Expected a readable image, got {name} ({reason}); repair it, or pass "
+                'unreadable="zero" (--unreadable zero), for a black one. Do not remove it: the '
+                "number of records is public."
             ) from None
-        return pixels.reshape(self.size, self.size, self.channels).transpose(2, 0, 1)
 
 
-def _folder(file: str) -> str:
-    return PurePosixPath(file).parent.as_posix()
+def _list(path: Path) -> _Listing:
+    """List images and innermost folders below a folder; links to folders are followed.
 
+    What systems and tools keep is left out: .git, __MACOSX.
 
-def _list(path: Path) -> tuple[list[str], list[str], list[str]]:
-    """Return the images and the innermost folders below a folder, and the types of its other files, all sorted.
-
-    Paths are relative, "." for a folder without folders. What systems and tools keep is left out: .git, __MACOSX.
+    Raises:
+        InputError: If a folder cannot be listed, or a link gives a second name to a folder or image.
     """
-    below = [file.relative_to(path) for file in path.rglob("*")]
-    below = [
-        file
-        for file in below
-        if not any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
-    ]
-    folders = {file for file in below if (path / file).is_dir()}
-    images = [file for file in below if file.suffix.lower() in SUFFIXES and file not in folders]
-    others = {file.suffix.lower() or file.name for file in below if file not in folders} - SUFFIXES
-    innermost = folders - {parent for folder in folders for parent in folder.parents}
-    paths, names = (sorted(each.as_posix() for each in found) for found in (images, innermost))
-    return paths, names or ["."], sorted(others)
+    images = []
+    folders = []
+    other_types = set()
+    has_hidden_images = False
+    names: dict[str, str] = {}  # relative path of every folder and image, by its real path
+    for parent, children, files in os.walk(path, followlinks=True, onerror=_refuse_folder):
+        folder = Path(parent).relative_to(path)
+        real_parent = os.path.realpath(parent)
+        _add_name(names, real_parent, folder.as_posix())
+        hidden_folders = [Path(parent, child) for child in children if _is_hidden(child)]
+        children[:] = [child for child in children if not _is_hidden(child)]
+        has_hidden_images = has_hidden_images or any(map(_has_images, hidden_folders))
+        if not children:
+            folders.append(folder.as_posix())
+        for file in files:
+            suffix = Path(file).suffix.lower()
+            if _is_hidden(file):
+                has_hidden_images = has_hidden_images or suffix in SUFFIXES
+            elif suffix in SUFFIXES:
+                image = (folder / file).as_posix()
+                images.append(image)
+                real_file = os.path.join(real_parent, file)
+                if os.path.islink(real_file):
+                    real_file = os.path.realpath(real_file)
+                _add_name(names, real_file, image)
+            else:
+                other_types.add(suffix or file)
+    return _Listing(sorted(images), sorted(folders), sorted(other_types), has_hidden_images)
+
+
+def _add_name(names: dict[str, str], real_path: str, name: str) -> None:
+    """Add the name of a folder or image; refuse a second one, which would read records twice."""
+    if real_path in names:
+        raise InputError(
+            f"Expected every folder and image once, got {name} and {names[real_path]}, which are "
+            "the same by a link; remove the link."
+        )
+    names[real_path] = name
+
+
+def _refuse_folder(error: OSError) -> None:
+    """Raise for a folder that cannot be listed, whose images would be left out."""
+    raise InputError(
+        f"Expected a readable folder at {error.filename}, got: {error.strerror}; change its "
+        "permissions."
+    ) from None
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a name is that of a hidden file, or of what macOS adds to archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _has_images(folder: Path) -> bool:
+    """Return whether there is an image that somebody put below a hidden folder."""
+    if folder.name == "__MACOSX":  # copies of names
+        return False
+    return any(file.suffix.lower() in SUFFIXES for file in folder.rglob("*"))

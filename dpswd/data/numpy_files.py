@@ -1,9 +1,9 @@
-"""Records in NumPy files: .npz, also of MedMNIST and Keras, and .npy."""
+"""Records in NumPy files: ``.npz``, also of MedMNIST and Keras, and ``.npy``."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,120 +11,175 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import convert, layout_of
-from dpswd._labels import as_labels
-from dpswd._layout import Array
-from dpswd.data.damaged import reading
-from dpswd.data.found import Found, Options
+from dpswd._arrays import Unreadable, check_bytes, convert, layout_of
+from dpswd._labels import Labels, as_labels
+from dpswd._layout import Array, Layout
+from dpswd.data.reading import (
+    ReadOptions,
+    ReadRecords,
+    damaged_as_input_error,
+    report_name,
+)
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
-_TRAIN = {  # names of the records, and of their labels
-    "features": "labels",
-    "images": "labels",
-    "data": "targets",
-    "X": "y",
-    "train_images": "train_labels",  # MedMNIST
-    "x_train": "y_train",  # Keras
+# Names of arrays of records, in the order in which they are looked for, and the names of their
+# labels. The first name of the labels is the usual one beside these records.
+_PLAIN_LABELS = ("labels", "targets", "y", "label", "target")
+_TRAIN_LABELS = ("train_labels", "y_train", "train_targets")
+_LABELS = {
+    "features": _PLAIN_LABELS,
+    "images": _PLAIN_LABELS,
+    "data": ("targets", "labels", "y", "label", "target"),
+    "X": ("y", "labels", "targets", "label", "target"),
+    "train_images": _TRAIN_LABELS,  # MedMNIST
+    "x_train": ("y_train", "train_labels", "train_targets"),  # Keras
 }
+# Names of the test part, where there is one: records and labels.
+_TEST_PARTS = {
+    "train_images": ("test_images", "test_labels"),
+    "x_train": ("x_test", "y_test"),
+}
+_MAX_MESSAGE = 200  # characters of names of arrays in a message
+
+Loaders = Mapping[str, Callable[[], Array]]  # functions that load arrays, by their names
 
 
-_TEST = {"train_images": ("test_images", "test_labels"), "x_train": ("x_test", "y_test")}
+def has_arrays(folder: Path) -> bool:
+    """Return whether a folder holds records as ``.npy`` files."""
+    return any((folder / f"{name}.npy").is_file() for name in _LABELS)
+
+
+def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
+    """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file.
+
+    The names of the arrays are those above; an array ``classes`` names the classes, an array
+    ``columns`` the columns. Records of more than 1 GiB in ``.npy`` files stay on disk. The test
+    part is read if the records are public, hence ``in_memory``.
+
+    Raises:
+        InputError: If there is no array of records, or it and its labels do not fit.
+    """
+    with _open_arrays(path) as loaders:
+        part = _train_part(path, loaders, options)
+        if options.classes is None and part.labels is not None and "classes" in loaders:
+            options = replace(options, classes=loaders["classes"]().tolist())
+        records = _read_part(path, loaders, part, options)
+        if "columns" in loaders:
+            records = replace(records, columns=tuple(map(str, loaders["columns"]())))
+        test_names = _TEST_PARTS.get(part.records)
+        has_test = test_names is not None and set(test_names) <= set(loaders)
+        if test_names is None or not has_test or not options.labelled:
+            return records
+        if options.in_memory:
+            test_options = replace(options, classes=records.classes)
+            test = _read_part(path, loaders, _Part(*test_names), test_options)
+            records = replace(records, test=test.public())
+    note = f"The records are {part.records} of {path.name}; its other parts are not read."
+    return replace(records, note=note)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Names of an array of records and of its labels."""
+
+    records: str
+    labels: str | None
 
 
 @contextmanager
-def _arrays(path: Path) -> Iterator[dict[str, Callable[[], Array]]]:
-    """Open an ``.npz`` file, a folder of ``.npy`` files or one of them; yield the functions that load its arrays.
+def _open_arrays(path: Path) -> Iterator[Loaders]:
+    """Yield the functions that load the arrays of a file or folder.
 
     Arrays of ``.npy`` files are mapped, not read. No pickle is loaded.
     """
-    with reading(path):
+    with damaged_as_input_error(path):
         if path.suffix.lower() == ".npz":
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 yield {name: partial(archive.__getitem__, name) for name in archive.files}
         else:
             files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
-            yield {
-                file.stem: partial(np.load, file, mmap_mode="r", allow_pickle=False)
-                for file in files
-            }
+            yield {file.stem: partial(_map_array, file) for file in files}
 
 
-def has_arrays(folder: Path) -> bool:
-    """Return whether a folder holds records as ``.npy`` files."""
-    return any((folder / f"{name}.npy").is_file() for name in _TRAIN)
+def _map_array(file: Path) -> Array:
+    """Map the array of a ``.npy`` file, whose pages are read when they are used."""
+    array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    return array
 
 
-def find_arrays(path: Path, options: Options) -> Found:
-    """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file.
-
-    The names of the arrays are those above; an array ``classes`` names the classes. Records of more than 1 GiB in
-    ``.npy`` files stay on disk. The test part is read if the records are public, hence ``in_memory``.
-    """
-    with _arrays(path) as arrays:
-        key = (
-            path.stem
-            if path.suffix == ".npy"
-            else next((name for name in _TRAIN if name in arrays), None)
-        )
-        if key is None:
-            got = ", ".join(arrays)[:200]
-            raise InputError(
-                f"Expected an array 'features' or 'images' in {path}, got {got}; rename it."
-            )
-        label_key = _TRAIN.get(key) if options.labelled and _TRAIN.get(key) in arrays else None
-        if options.classes is None and label_key is not None and "classes" in arrays:
-            options = replace(options, classes=arrays["classes"]().tolist())
-        found = _part(path, arrays, key, label_key, options)
-        pair = _TEST.get(key)
-        if pair is None or not options.labelled or not set(pair) <= set(arrays):
-            return found
-        if options.in_memory:
-            test = _part(path, arrays, *pair, replace(options, classes=found.classes))
-            return replace(found, test=test.public())
-    return replace(
-        found, note=f"The records are {key} of {path.name}; its other parts are not read."
-    )
+def _train_part(path: Path, loaders: Loaders, options: ReadOptions) -> _Part:
+    """Return the names of the records and their labels."""
+    if path.suffix.lower() == ".npy":
+        return _Part(path.stem, None)
+    for name, label_names in _LABELS.items():
+        if name not in loaders:
+            continue
+        labels = None
+        if options.labelled:
+            labels = next((label for label in label_names if label in loaders), None)
+        return _Part(name, labels)
+    names = ", ".join(loaders)[:_MAX_MESSAGE]
+    raise InputError(f"Expected an array 'features' or 'images' in {path}, got {names}; rename it.")
 
 
-def _part(
-    path: Path,
-    arrays: dict[str, Callable[[], Array]],
-    key: str,
-    label_key: str | None,
-    options: Options,
-) -> Found:
+def _read_part(path: Path, loaders: Loaders, part: _Part, options: ReadOptions) -> ReadRecords:
     """Read one array of records and its labels, or find where it is on disk."""
-    files = [path / f"{name}.npy" if path.is_dir() else path for name in (key, label_key or key)]
-    stamp = _stamp(files)
-    array = arrays[key]()
+    array = loaders[part.records]()
     layout = layout_of(array.shape, array.dtype)
-    labels, names, line = (
-        (None, None, None) if label_key is None else as_labels(arrays[label_key](), options.classes)
-    )
-
-    def read(index: Tensor) -> Tensor:
-        with reading(path):  # a new map each time, since pages that were read count as memory
-            rows = np.load(files[0], mmap_mode="r", allow_pickle=False)[index.numpy()]
-            if _stamp(files) != stamp:  # a person could be part of two records
-                raise InputError(
-                    f"Expected {path} as it was first read, got a changed file; start a new run."
-                )
-        return convert(rows, layout, options.unreadable)
-
-    sample = convert(array[:0], layout, options.unreadable).shape[1:]
-    stored = Stored(read, (len(array), *sample), torch.uint8 if layout.as_bytes else torch.float32)
+    labels: Labels | None = None
+    if part.labels is not None:
+        labels = as_labels(loaders[part.labels](), options.classes)
+    sample_shape = convert(array[:0], layout, options.unreadable).shape[1:]
+    mapped = _MappedRecords(path, part, layout, options.unreadable, _stamp(path, part))
+    dtype = torch.uint8 if layout.as_bytes else torch.float32
+    stored = Stored(mapped.read, (len(array), *sample_shape), dtype)
     values: Tensor | Stored
-    if isinstance(array, np.memmap) and options.keep_on_disk(stored):
-        with files[0].open("rb") as file:
-            values = replace(stored, key=hashlib.file_digest(file, "sha256").hexdigest())
+    if isinstance(array, np.memmap) and options.stay_on_disk(stored):
+        values = replace(stored, key=mapped.digest())
     else:
         values = convert(array, layout, options.unreadable)
-    return Found(path.resolve().stem, values, labels, names, layout, taken=(line,) if line else ())
+        check_bytes(values)
+    return ReadRecords(report_name(path), values, labels, layout)
 
 
-def _stamp(files: list[Path]) -> list[tuple[int, int, int]]:
-    """Return inode, size and time of files, which differ after a file was written again."""
-    return [
-        (fact.st_ino, fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in files)
-    ]
+@dataclass(frozen=True)
+class _MappedRecords:
+    """Records in a ``.npy`` file that are read in parts."""
+
+    path: Path  # the file, or the folder of files
+    part: _Part
+    layout: Layout
+    unreadable: Unreadable
+    stamp: list[tuple[int, int, int]]  # of the files when they were first read
+
+    def read(self, index: Tensor) -> Tensor:
+        """Read the records with these numbers (n,); refuse a file that was written again."""
+        with damaged_as_input_error(self.path):
+            # A new map at each call, since pages that were read count as memory of the process.
+            rows = _map_array(_file_of(self.path, self.part.records))[index.numpy()]
+            if _stamp(self.path, self.part) != self.stamp:  # a person could be in two records
+                raise InputError(
+                    f"Expected {self.path} as it was first read, got a changed file; start a new "
+                    "run."
+                )
+        return convert(rows, self.layout, self.unreadable)
+
+    def digest(self) -> str:
+        """Return the checksum of the file of the records."""
+        with _file_of(self.path, self.part.records).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _file_of(path: Path, name: str) -> Path:
+    """Return the file that holds an array."""
+    return path / f"{name}.npy" if path.is_dir() else path
+
+
+def _stamp(path: Path, part: _Part) -> list[tuple[int, int, int]]:
+    """Return inode, size and time of the files, which differ after a file was written again."""
+    stamps = []
+    for name in (part.records, part.labels or part.records):
+        status = _file_of(path, name).stat()
+        stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return stamps

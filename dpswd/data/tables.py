@@ -1,73 +1,117 @@
-"""Records in tables of numbers: .csv."""
+"""Records in tables of numbers: ``.csv`` files, separated by commas, semicolons or tabs."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dpswd._arrays import convert
-from dpswd._labels import as_labels
-from dpswd._layout import MIXED, Array, Layout
-from dpswd.data.damaged import reading
-from dpswd.data.found import Found, Options, located
+from dpswd._arrays import MIXED, convert
+from dpswd._labels import Key, Labels, as_classes, as_labels, label_key
+from dpswd._layout import Array, Layout
+from dpswd.data.reading import (
+    ReadOptions,
+    ReadRecords,
+    damaged_as_input_error,
+    find_path,
+    report_name,
+)
 from dpswd.errors import InputError
 
-TARGET = "name the column of classes by target= (--target)"  # the end of a sentence
-
-
-NAMES = "write a line of names above the records"  # the end of another one: names are published
-
+# Ends of sentences.
+TARGET = "name the column of classes by target= (--target)"
+_ADD_NAMES = "write a line of names above the records"
 
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
+_DELIMITERS = ",;\t"
+_MAX_MESSAGE = 200  # characters of names of columns in a message
 
 
 def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
     """Return the names of the columns of a ``.csv`` file; none of another file."""
-    path = located(data, root) or Path(data)
-    return (
-        _header(next(_lines(path), []), path)
-        if path.suffix.lower() == ".csv" and path.is_file()
-        else []
+    path = find_path(data, root) or Path(data)
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return []
+    first_line = next(_lines(path), [])
+    return _header(first_line, path)
+
+
+def target_of(data: str, root: str | Path | None, *candidates: str | None) -> str | None:
+    """Return the first of some names that is a column of a ``.csv`` file, or ``None``."""
+    names = column_names(data, root)
+    for candidate in candidates:
+        if candidate in names:
+            return candidate
+    return None
+
+
+def read_table(path: Path, options: ReadOptions) -> ReadRecords:
+    """Read a ``.csv`` file of numbers; ``options.target`` is the column of classes.
+
+    Raises:
+        InputError: If the file is no table of numbers, or a class is none of the stated ones.
+    """
+    lines = list(_lines(path))
+    header = _header(lines[0], path) if lines else []
+    if header:
+        del lines[0]
+    columns = _columns(lines, header, path)
+    labels = None
+    if options.target is not None:
+        if options.target not in columns:
+            raise InputError(
+                f"Expected target to be a column of {path}, {header or 'without names'}, got "
+                f"{options.target!r}."
+            )
+        cells = columns.pop(options.target)
+        if options.labelled:
+            labels = _labels(cells, options, path)
+    _check_numbers(columns, options, path)
+    rows = np.array([[_number(cell) for cell in column] for column in columns.values()]).T
+    layout = Layout(
+        dtypes=("float32",) * len(columns), columns=tuple(columns), target=options.target
     )
+    return ReadRecords(
+        report_name(path),
+        convert(rows, Layout(), options.unreadable),
+        labels,
+        layout,
+        kinds=[_kind(column) for column in rows.T],
+        columns=tuple(map(str, columns)) if header else None,
+    )
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    """Yield the cells of each line that is not empty."""
+    with damaged_as_input_error(path), path.open(newline="", encoding="utf-8-sig") as file:
+        first_line = file.readline()
+        file.seek(0)
+        delimiter = max(_DELIMITERS, key=first_line.count)
+        for line in csv.reader(file, delimiter=delimiter):
+            if line:
+                yield line
 
 
 def _header(line: list[str], path: Path) -> list[str]:
     """Return the names on the first line of a table; none if all of its cells are numbers."""
     names = [cell.strip() for cell in line]
-    if all(map(_is_number, names)):
+    if all(_is_number(name) for name in names):
         return []
     numbers = [name for name in names if name and _is_number(name)]
-    if numbers and numbers not in (
-        [str(i + first) for i in range(len(numbers))] for first in (0, 1)
-    ):
+    from_zero = [str(position) for position in range(len(numbers))]
+    from_one = [str(position + 1) for position in range(len(numbers))]
+    if numbers not in ([], from_zero, from_one):
         raise InputError(
-            f"Expected names of columns on the first line of {path}, got numbers beside text; {NAMES}."
+            f"Expected names of columns on the first line of {path}, got numbers beside text; "
+            f"{_ADD_NAMES}."
         )
     return names
 
 
-def target_of(data: str, root: str | Path | None, *wanted: str | None) -> str | None:
-    """Return the first of some names that is a column of a ``.csv`` file, or ``None``."""
-    names = column_names(data, root)
-    return next((name for name in wanted if name in names), None)
-
-
-def _lines(path: Path) -> Iterator[list[str]]:
-    with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        yield from (
-            line for line in csv.reader(file, delimiter=max(",;\t", key=first.count)) if line
-        )
-
-
-def find_table(path: Path, options: Options) -> Found:
-    """Read a ``.csv`` file of numbers, separated by commas, semicolons or tabs; ``target`` is the column of classes."""
-    lines, target = list(_lines(path)), options.target
-    if header := _header(lines[0] if lines else [], path):
-        del lines[0]
+def _columns(
+    lines: list[list[str]], header: list[str], path: Path
+) -> dict[str | int, tuple[str, ...]]:
+    """Return the cells of each column by its name, or by its position without names."""
     if not lines:
         raise InputError(f"Expected a table with records in {path}, got none.")
     width = len(header or lines[0])
@@ -75,48 +119,64 @@ def find_table(path: Path, options: Options) -> Found:
         raise InputError(
             f"Expected lines of {width} cells in {path}, got a line with more or less; mend it."
         )
-    names: list[Any] = header or list(range(width))
+    names: list[str | int] = [*header] if header else [*range(width)]
     if "" in names or len(set(names)) < width:
         raise InputError(
-            f"Expected different names of columns in {path}, got an empty (an index?) or repeated one."
+            f"Expected different names of columns in {path}, got an empty (an index?) or repeated "
+            "one."
         )
-    table = dict(zip(names, zip(*lines, strict=True), strict=True))
-    if any(name in map(str.strip, table[name]) for name in header if not _is_number(name)):
-        got = "a value that its column repeats, as in a record"
-        raise InputError(
-            f"Expected names of columns on the first line of {path}, got {got}; {NAMES}."
-        )
-    labels: tuple[Any, Any, Any] = None, None, None
-    if target is not None:
-        if target not in table:
+    columns = dict(zip(names, zip(*lines, strict=True), strict=True))
+    for name in header:
+        if not _is_number(name) and name in map(str.strip, columns[name]):
             raise InputError(
-                f"Expected target to be a column of {path}, {header or 'without names'}, got {target!r}."
+                f"Expected names of columns on the first line of {path}, got a value that its "
+                f"column repeats, as in a record; {_ADD_NAMES}."
             )
-        column = table.pop(target)
-        labels = as_labels(_labels(column, path), options.classes) if options.labelled else labels
-    other = [str(name) for name, column in table.items() if not all(map(_is_number, column))]
-    if other or not table:
-        remedy = f"{TARGET}; {MIXED}" if target is None else MIXED
-        got = ", ".join(other)[:200]
-        raise InputError(
-            f"Expected columns of numbers in {path}, got text or mixed types ({got}); {remedy}."
-        )
-    rows = np.array([[_number(cell) for cell in column] for column in table.values()]).T
-    return Found(
-        path.resolve().stem,
-        convert(rows, Layout(), options.unreadable),
-        *labels[:2],
-        Layout(dtypes=("float32",) * len(table), columns=tuple(table), target=target),
-        kinds=[_kind(column) for column in rows.T],
-        taken=(labels[2],) if labels[2] else (),
+    return columns
+
+
+def _labels(cells: Sequence[str], options: ReadOptions, path: Path) -> Labels:
+    """Read the column of classes, each cell by itself."""
+    keys = [label_key(cell) for cell in cells]
+    stated_keys: set[Key] = set()
+    if options.classes is not None:
+        stated_keys.update(label_key(name) for name in as_classes(options.classes))
+    for cell, key in zip(cells, keys, strict=True):
+        if cell.strip().lower() in _MISSING and key not in stated_keys:
+            raise InputError(
+                f"Expected a class in every line of {path}, got an empty cell; give it a class of "
+                "its own."
+            )
+    return as_labels(keys, options.classes)
+
+
+def _check_numbers(
+    columns: dict[str | int, tuple[str, ...]], options: ReadOptions, path: Path
+) -> None:
+    """Refuse a table without columns of numbers, or with columns of text."""
+    text_columns = [str(name) for name, cells in columns.items() if not all(map(_is_number, cells))]
+    if columns and not text_columns:
+        return
+    remedy = MIXED
+    if options.target is None:
+        remedy = f"{TARGET}; {MIXED}"
+    names = ", ".join(text_columns)[:_MAX_MESSAGE]
+    raise InputError(
+        f"Expected columns of numbers in {path}, got text or mixed types ({names}); {remedy}."
     )
 
 
 def _number(cell: str) -> float:
-    return float("nan") if cell.strip().lower() in _MISSING else float(cell)
+    """Return the number in a cell, NaN for a missing one; ValueError for text."""
+    if cell.strip().lower() in _MISSING:
+        return float("nan")
+    if "_" in cell:  # Python reads 1_5 as 15
+        raise ValueError
+    return float(cell)
 
 
 def _is_number(cell: str) -> bool:
+    """Return whether a cell holds a number, or is missing."""
     try:
         _number(cell)
     except ValueError:
@@ -124,18 +184,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _labels(column: tuple[str, ...], path: Path) -> Array:
-    """Return labels as numbers if all of them are, else as names."""
-    cells = [cell.strip() for cell in column]
-    if any(cell.lower() in _MISSING for cell in cells):
-        raise InputError(
-            f"Expected a class in every line of {path}, got an empty cell; give it a class of its own."
-        )
-    return np.array([float(cell) for cell in cells] if all(map(_is_number, cells)) else cells)
-
-
 def _kind(column: Array) -> str:
+    """Return the kind of a column (N,) by its finite entries."""
     numbers = column[np.isfinite(column)]
     if not bool((numbers == np.rint(numbers)).all()):
         return "numeric"
-    return "binary" if bool(np.isin(numbers, (0, 1)).all()) else "integer"
+    if bool(np.isin(numbers, (0, 1)).all()):
+        return "binary"
+    return "integer"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 
+from dpswd._labels import class_array
 from dpswd._layout import Layout
 from dpswd._progress import say
 from dpswd._validate import at_least
@@ -137,7 +138,7 @@ class PrivateGenerator(OneShot):
         self._n_draws = 0
         self.classes_ = None
         if records.classes is not None:
-            self.classes_ = np.array(records.classes)
+            self.classes_ = class_array(records.classes)
         if len(records.shape) == 1:
             self.n_features_in_ = records.shape[0]
         if self.verbose:
@@ -213,7 +214,7 @@ class PrivateGenerator(OneShot):
         result.classes_ = None
         if generator.n_classes:
             names = generator.class_names or list(range(generator.n_classes))
-            result.classes_ = np.array(names)
+            result.classes_ = class_array(names)
         result._n_draws = 0
         return result
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpswd._labels import class_positions, label_key
 from dpswd._layout import Layout
 from dpswd._provenance import track_runs
 from dpswd._validate import at_least, choice, positive
@@ -128,23 +129,20 @@ class Generator(nn.Module):
     def numbers(self, names: Any) -> Tensor:
         """Return the numbers (n,) of classes that are given by name.
 
-        A name may be spelled out: the class 7 is also found as ``"7"``.
+        A name is read as a label of the records is: the class 7 is also found as ``"7"``.
 
         Raises:
             InputError: If a name is not one of the classes.
         """
         classes = list(self.class_names or range(self.n_classes))
-        number_of: dict[Any, int] = {}
-        for number, name in enumerate(classes):
-            number_of[str(name)] = number
-            number_of[name] = number
+        positions = class_positions(classes)
         listed = np.asarray(names).ravel().tolist()
-        unknown = sorted({str(name) for name in listed if name not in number_of})
+        unknown = sorted({str(name) for name in listed if label_key(name) not in positions})
         if unknown:
             raise InputError(
                 f"Expected classes out of {classes}, got {', '.join(unknown[:_MOST_NAMES])}."
             )
-        return torch.tensor([number_of[name] for name in listed])
+        return torch.tensor([positions[label_key(name)] for name in listed])
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from sklearn.preprocessing import StandardScaler
 from dpswd import PrivateGenerator, __version__
 from dpswd._progress import say
 from dpswd._validate import choice
-from dpswd.data.found import data_root
+from dpswd.data.reading import data_root
 from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
 from experiments import cells

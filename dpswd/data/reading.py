@@ -1,0 +1,169 @@
+"""What a reader of files is asked for, and what it returns."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpswd._arrays import Unreadable
+from dpswd._labels import Labels
+from dpswd._layout import Layout
+from dpswd._progress import say
+from dpswd._public_facts import taken_from_records
+from dpswd._validate import choice
+from dpswd.errors import InputError
+from dpswd.records import PrivateRecords, Records, Stored
+
+# NumPy and zipfile raise these on damaged files.
+_DAMAGED = (
+    AttributeError,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of :func:`dpswd.data.read`, of which each reader knows some."""
+
+    root: str | Path | None = None
+    size: int | None = None
+    channels: int | None = None
+    classes: Sequence[Any] | None = None
+    labelled: bool = True
+    target: str | None = None
+    unreadable: Unreadable = "refuse"
+    download: bool = False
+    in_memory: bool | None = None
+
+    def __post_init__(self) -> None:
+        choice(("refuse", "zero"), unreadable=self.unreadable)
+
+    def stay_on_disk(self, stored: Stored) -> bool:
+        """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
+        if self.in_memory is None:
+            return stored.large
+        return not self.in_memory
+
+
+@dataclass(frozen=True, eq=False)
+class ReadRecords:
+    """Records of a folder or file, before they are put behind a handle. PRIVATE.
+
+    Attributes:
+        name: Name in reports.
+        values: Records (N, *sample_shape), in memory or on disk.
+        labels: Their classes, or ``None``.
+        layout: Format in which synthetic records are returned.
+        kinds: Kinds of the columns of a table, by their entries. They are public only if they are
+            stated, or taken with a line on the screen.
+        notices: Lines about facts that were taken from the records, other than the classes.
+        note: Line about what was read.
+        files: Names of the files of images.
+        columns: Names of the columns of a table, or of an array beside which they are written.
+        test: Public records for evaluation, if they were asked for and there are any.
+    """
+
+    name: str
+    values: Tensor | Stored
+    labels: Labels | None
+    layout: Layout | None = None
+    kinds: list[str] | None = None
+    notices: tuple[str, ...] = ()
+    note: str = ""
+    files: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    test: Records | None = None
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """Names of the classes, or ``None`` without labels."""
+        return None if self.labels is None else self.labels.classes
+
+    def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
+        """Print the lines about the records, and return the handle.
+
+        Args:
+            bounds: Public bounds of the columns.
+            kinds: Public kinds of the columns. Those of a table with bounds, which need kinds, are
+                taken from its entries if they are not stated.
+        """
+        notices = list(self.notices)
+        if self.labels is not None and self.labels.notice is not None:
+            notices.append(self.labels.notice)
+        layout = self.layout or Layout.of(self.values)
+        if kinds is not None:
+            layout = layout.with_kinds(kinds)
+        elif bounds is not None and self.kinds is not None:
+            kinds = self.kinds
+            layout = layout.with_kinds(kinds)
+            notices.append(taken_from_records(kinds=self.kinds))
+        elif layout.kind == "rows":
+            notice = layout.notice(self.values.shape[1])
+            if notice is not None:
+                notices.append(notice)
+        for line in (self.note, *notices):
+            if line:
+                say(line)
+        return PrivateRecords.from_values(
+            self.values,
+            None if self.labels is None else self.labels.numbers,
+            classes=self.classes,
+            layout=layout,
+            name=self.name,
+            taken=notices,
+            bounds=bounds,
+            kinds=kinds,
+        )
+
+    def public(self) -> Records:
+        """Return records that the user may look at; records without labels have label 0."""
+        assert isinstance(self.values, Tensor)  # public records are read with in_memory=True
+        if self.labels is None:
+            return Records(self.values, torch.zeros(len(self.values), dtype=torch.int64))
+        return Records(self.values, self.labels.numbers)
+
+
+def data_root(root: str | Path | None) -> Path:
+    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    return Path(root or os.environ.get("DPSWD_DATA") or "data")
+
+
+def find_path(data: str | Path, root: str | Path | None) -> Path | None:
+    """Return the path of a folder or file, by the working directory or by ``root``, if it exists."""
+    for path in (Path(data), data_root(root) / data):
+        if path.exists():
+            return path
+    return None
+
+
+def report_name(path: Path) -> str:
+    """Return the name of a folder or file in reports; bytes that are not UTF-8 become "?"."""
+    return path.resolve().stem.encode("utf-8", "replace").decode()
+
+
+@contextmanager
+def damaged_as_input_error(path: Path) -> Iterator[None]:
+    """Turn the errors of NumPy and zipfile on a damaged file into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
+        raise InputError(
+            f"Expected a readable file at {path}, got: {reason}; write it again."
+        ) from None
