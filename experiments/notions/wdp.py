@@ -1,23 +1,28 @@
-r"""Yang2024 (Wasserstein DP): its tables and figures. docs/notions.md has the settings, printed and ours.
+r"""Yang2024 (Wasserstein DP): its tables and figures. docs/notions.md has the settings.
 
-Figure 2 does not clip, so that the distance 2 C of the moments accountant is no bound there. Theorem 2 as printed
-(components, infimum over pairs) is computed on the pairs of the first three gradients. The program of the authors clips
-the mean gradient of a network with batch normalisation, which no DP account covers; in Table 2 here the DP epsilon is
-that of DP-SGD, as Opacus computes it. Bayesian DP and WDP read private gradients, so that their values are private too.
+Figure 2 does not clip, so that the distance 2 C of the moments accountant is no bound there.
+Theorem 2 as printed (components, infimum over pairs) is computed on the pairs of the first three
+gradients. The program of the authors clips the mean gradient of a network with batch normalisation,
+which no DP account covers; in Table 2 here the DP epsilon is that of DP-SGD, as Opacus computes it.
+Bayesian DP and WDP read private gradients, so that their values are private too.
 
-Moments accountant and Bayesian accountant follow the log moment of the subsampled Gaussian's privacy loss at one
-integer order :math:`\lambda`,
+Moments accountant and Bayesian accountant follow the log moment of the subsampled Gaussian's
+privacy loss at one integer order :math:`\lambda`,
 
-.. math:: c(d) = \ln E_{k \sim B(\lambda + 1, q)} \exp\!\Big(\frac{k (k-1)}{2}\, \frac{d^2}{\sigma^2}\Big) .
+.. math:: c(d) = \ln E_{k \sim B(\lambda + 1, q)} \exp\!\Big(\frac{k (k-1)}{2}\,
+\frac{d^2}{\sigma^2}\Big) .
 
-The first takes the worst distance d that clipping allows. The second (Triastcyn and Faltings, 2020) takes the distances
-of sampled pairs of gradients, and an upper confidence bound of the mean of :math:`e^{T c(d_i)}` (Hoelder's inequality
-over T steps). Its guarantee covers records drawn from the distribution of the sampled ones, not of an outlier; its
-confidence assumes independent normal draws.
+The first takes the worst distance d that clipping allows. The second (Triastcyn and Faltings, 2020)
+takes the distances of sampled pairs of gradients, and an upper confidence bound of the mean of
+:math:`e^{T c(d_i)}` (Hoelder's inequality over T steps). Its guarantee covers records drawn from
+the distribution of the sampled ones, not of an outlier; its confidence assumes independent normal
+draws.
 """
 
 import math
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +42,7 @@ from dpswd.diagnostics.wasserstein import (
     theorem_2_loss,
 )
 from experiments.plots import figure
+from experiments.results import Result, Row
 
 ORDER = 16  # of Figures 2 and 4 and Table 2
 
@@ -45,21 +51,26 @@ def log_moment(distances: ArrayLike, sigma: float, rate: float, order: int) -> N
     """Compute c(d) of the module docstring for every distance."""
     k = np.arange(order + 2)
     log_binomial = stats.binom.logpmf(k, order + 1, rate)
-    exponent = np.multiply.outer(np.square(np.asarray(distances) / sigma), k * (k - 1) / 2)
+    squares = np.square(np.asarray(distances) / sigma)
+    exponent = np.multiply.outer(squares, k * (k - 1) / 2)
     return np.asarray(special.logsumexp(log_binomial + exponent, axis=-1))
 
 
 class BayesianAccountant:
-    """The accountant of Triastcyn and Faltings (2020) at one order, for ``n_steps`` planned steps."""
+    """The accountant of Triastcyn and Faltings (2020) at one order, for planned steps."""
 
     def __init__(self, order: int, n_steps: int, failure: float = 1e-16) -> None:
-        self.order, self.n_steps, self.failure = order, n_steps, failure
-        self.total, self.steps = 0.0, 0
+        self.order = order
+        self.n_steps = n_steps
+        self.failure = failure
+        self.total = 0.0
+        self.steps = 0
 
     def step(self, distances: ArrayLike, *, sigma: float, rate: float) -> None:
         """Charge one step with the distances (n,) of sampled pairs of gradients, n >= 3."""
         logs = self.n_steps * log_moment(distances, sigma, rate, self.order)
-        top, n = logs.max(), len(logs)
+        top = logs.max()
+        n = len(logs)
         scaled = np.exp(logs - top)
         quantile = float(stats.t.isf(self.failure, n - 1))
         bound = scaled.mean() + quantile * scaled.std() / math.sqrt(n - 1)
@@ -71,9 +82,10 @@ class BayesianAccountant:
         return (self.total - math.log(delta - self.steps * self.failure)) / self.order
 
 
-# Table 1 and Figure 1
+# Table 1 and Figure 1 -----------------------------------------------------------------------------
 
-SCALES, ORDERS = (1.0, 2.0, 3.0, 5.0), (1.0, 2.0, 5.0, 10.0)
+SCALES = (1.0, 2.0, 3.0, 5.0)
+ORDERS = (1.0, 2.0, 5.0, 10.0)
 
 
 def laplace_rdp(order: float, scale: float) -> float:
@@ -90,58 +102,80 @@ def gaussian_rdp(order: float, scale: float) -> float:
     return order / (2 * scale**2)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A panel of Figure 1: the budget of a mechanism under a notion, by order and scale."""
+
+    budget: Callable[[float, float], float]
+    is_wdp: bool
+
+
 PANELS = {
-    "(a) Laplace, RDP": laplace_rdp,
-    "(b) Laplace, WDP": laplace_wdp,
-    "(c) Gaussian, RDP": gaussian_rdp,
-    "(d) Gaussian, WDP": gaussian_wdp,
+    "(a) Laplace, RDP": Panel(laplace_rdp, is_wdp=False),
+    "(b) Laplace, WDP": Panel(laplace_wdp, is_wdp=True),
+    "(c) Gaussian, RDP": Panel(gaussian_rdp, is_wdp=False),
+    "(d) Gaussian, WDP": Panel(gaussian_wdp, is_wdp=True),
 }
 
 
-def table_1() -> list[dict[str, Any]]:
-    """Table 1 in numbers: sensitivity 1, scales 1 and 3, orders 1 and 2; ``None`` stands for infinity."""
-    rows: list[dict[str, Any]] = []
+def table_1() -> list[Row]:
+    """Table 1 in numbers: sensitivity 1, scales 1 and 3, orders 1 and 2.
+
+    ``None`` stands for infinity, and for the order of DP, which has none.
+    """
+    rows: list[Row] = []
     for scale in (1.0, 3.0):
-        rows.append(
-            {"notion": "DP", "order": None, "scale": scale, "laplace": 1 / scale, "gaussian": None}
-        )
-        for notion, laplace, gaussian in (
-            ("RDP", laplace_rdp, gaussian_rdp),
-            ("WDP", laplace_wdp, gaussian_wdp),
-        ):
-            for order in (1.0, 2.0):
-                values = {"laplace": laplace(order, scale), "gaussian": gaussian(order, scale)}
-                rows.append({"notion": notion, "order": order, "scale": scale} | values)
+        dp = {"notion": "DP", "order": None, "scale": scale}
+        rows.append(dp | {"laplace": 1 / scale, "gaussian": None})
+        for order in (1.0, 2.0):
+            rdp = {"notion": "RDP", "order": order, "scale": scale}
+            rdp["laplace"] = laplace_rdp(order, scale)
+            rdp["gaussian"] = gaussian_rdp(order, scale)
+            rows.append(rdp)
+        for order in (1.0, 2.0):
+            wdp = {"notion": "WDP", "order": order, "scale": scale}
+            wdp["laplace"] = laplace_wdp(order, scale)
+            wdp["gaussian"] = gaussian_wdp(order, scale)
+            rows.append(wdp)
     return rows
 
 
-def wdp_fig1(out: Path) -> dict[str, Any]:
-    """Yang2024, Table 1 and Figure 1: budgets of Laplace and Gaussian noise under DP, RDP and WDP."""
+def wdp_fig1(out: Path) -> Result:
+    """Yang2024, Table 1 and Figure 1: budgets of Laplace and Gaussian noise."""
     orders = np.linspace(1, 10, 181)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with figure(out / "wdp_fig1.png", 9, 6.5, 2, 2, dpi=70) as panels:
-        for axes, (name, curve) in zip(panels.ravel(), PANELS.items(), strict=True):
-            wdp = name.endswith("WDP")
+        for axes, (name, panel) in zip(panels.ravel(), PANELS.items(), strict=True):
+            highest = None
+            if panel.is_wdp:
+                highest = 1.6
             for scale in SCALES:
-                axes.plot(
-                    orders,
-                    [curve(order, scale) for order in orders],
-                    label=f"noise scale {scale:g}",
-                )
-                for order in ORDERS:
-                    true = (
-                        gaussian_distance(1.0, scale, scale, order) if wdp else None
-                    )  # equal to 1: any shift by 1
-                    values = {"value": curve(order, scale), "true_distance": true}
-                    rows.append({"panel": name, "scale": scale, "order": order} | values)
-            if wdp:
-                axes.axhline(1, color="black", linestyle="--", label="distance of Definition 3")
-            axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, 1.6 if wdp else None))
+                budgets = [panel.budget(order, scale) for order in orders]
+                axes.plot(orders, budgets, label=f"noise scale {scale:g}")
+                rows += [_row_of_panel(name, panel, scale, order) for order in ORDERS]
+            if panel.is_wdp:
+                label = "distance of Definition 3"
+                axes.axhline(1, color="black", linestyle="--", label=label)
+            axes.set(title=name, xlabel="order", xlim=(1, 10), ylim=(0, highest))
             axes.legend(fontsize=8)
     return {"table_1": table_1(), "rows": rows}
 
 
-# Figures 2 and 4
+def _row_of_panel(name: str, panel: Panel, scale: float, order: float) -> Row:
+    """Return the budget of a panel, and for WDP the distance that Definition 3 gives."""
+    distance = None
+    if panel.is_wdp:
+        distance = gaussian_distance(1.0, scale, scale, order)  # 1, as for any shift by 1
+    return {
+        "panel": name,
+        "scale": scale,
+        "order": order,
+        "value": panel.budget(order, scale),
+        "true_distance": distance,
+    }
+
+
+# Figures 2 and 4 ----------------------------------------------------------------------------------
 
 QUANTILES = (0.05, 0.50, 0.75, 0.99)
 LABELS = {
@@ -150,91 +184,102 @@ LABELS = {
     "wdp_diagnostic": "Wasserstein accountant, authors' program",
     "wdp_printed": "Wasserstein accountant, as printed",
 }
-RATE, NOISE, DELTA = 1e-3, 0.2, 1e-5
+RATE = 1e-3
+NOISE = 0.2
+DELTA = 1e-5
 
 
-def trace(
-    quantile: float, *, clip: bool, steps: int, noise: float = NOISE, unit: float = 1.0
-) -> dict[str, list[float]]:
-    """Run the accountants; ``unit`` rescales the gradients, which changes no likelihood ratio."""
-    rng = np.random.default_rng(int(1000 * quantile))
-    moments, bayes = 0.0, BayesianAccountant(ORDER, steps)
-    wasserstein, printed = (
-        WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE)
-        for _ in range(2)
-    )
+@dataclass(frozen=True)
+class Run:
+    """A run of the accountants on Weibull gradients.
+
+    ``quantile`` of the norms is the bound C, and ``noise`` the noise in units of C. ``unit``
+    rescales the gradients, which changes no likelihood ratio.
+    """
+
+    quantile: float
+    clip: bool
+    noise: float = NOISE
+    unit: float = 1.0
+
+
+def trace(run: Run, steps: int) -> dict[str, list[float]]:
+    """Return the value of every accountant after each step."""
+    rng = np.random.default_rng(int(1000 * run.quantile))
+    moments = 0.0
+    bayes = BayesianAccountant(ORDER, steps)
+    wasserstein = WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE)
+    printed = WassersteinAccountant(order=ORDER, beta=1.0, sigma=1.0, sampling_rate=RATE)
     first, second = np.triu_indices(3, 1)
     curves: dict[str, list[float]] = {name: [] for name in LABELS}
     for _ in range(steps):
-        gradients = unit * rng.weibull(0.5, (50, 1000))
+        gradients = run.unit * rng.weibull(0.5, (50, 1000))
         norms = np.linalg.norm(gradients, axis=1)
-        bound = float(np.quantile(norms, quantile))
-        if clip:
+        bound = float(np.quantile(norms, run.quantile))
+        if run.clip:
             gradients *= np.minimum(1, bound / norms)[:, None]
-        distances, sigma = pdist(gradients), noise * bound
+        distances = pdist(gradients)
+        sigma = run.noise * bound
         moments += float(log_moment(2 * bound, sigma, RATE, ORDER))
         bayes.step(distances, sigma=sigma, rate=RATE)
         wasserstein.step(distances, sigma=sigma)
-        printed.total_loss += theorem_2_loss(
-            ORDER, gradients[first] - gradients[second], sigma, RATE
-        )
-        values = {
-            "dp_epsilon": (moments - math.log(DELTA)) / ORDER,
-            "bdp_epsilon": bayes.get_epsilon(DELTA),
-            "wdp_diagnostic": wasserstein.get_wdp(DELTA),
-            "wdp_printed": printed.get_wdp(DELTA),
-        }
-        for name, value in values.items():
-            curves[name].append(value)
+        differences = gradients[first] - gradients[second]
+        printed.total_loss += theorem_2_loss(ORDER, differences, sigma, RATE)
+        curves["dp_epsilon"].append((moments - math.log(DELTA)) / ORDER)
+        curves["bdp_epsilon"].append(bayes.get_epsilon(DELTA))
+        curves["wdp_diagnostic"].append(wasserstein.get_wdp(DELTA))
+        curves["wdp_printed"].append(printed.get_wdp(DELTA))
     return curves
 
 
-def wdp_fig2(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Yang2024, Figures 2 and 4: moments, Bayesian and Wasserstein accountants on Weibull gradients."""
-    steps = 2 if quick else 100
-    rows: list[dict[str, Any]] = []
-
-    def row(
-        number: int | None, quantile: float, clip: bool, noise: float, unit: float, curves: Any
-    ) -> dict[str, Any]:
-        settings = {
-            "figure": number,
-            "quantile": quantile,
-            "clipped": clip,
-            "noise": noise,
-            "unit": unit,
-        }
-        return settings | {"steps": steps} | {name: values[-1] for name, values in curves.items()}
-
-    for number, clip in ((2, False), (4, True)):
-        with figure(out / f"wdp_fig{number}.png", 9, 6.5, 2, 2, dpi=70) as panels:
-            for letter, axes, quantile in zip("abcd", panels.ravel(), QUANTILES, strict=True):
-                curves = trace(quantile, clip=clip, steps=steps)
-                for name, label in LABELS.items():
-                    axes.plot(range(1, steps + 1), curves[name], label=label)
-                title = f"({letter}) C at the {quantile:.2f} quantile"
-                axes.set(title=title, xlabel="step", ylabel="value", yscale="log")
-                axes.legend(fontsize=8)
-                rows.append(row(number, quantile, clip, NOISE, 1.0, curves))
-    for noise, unit in (
-        (2.0, 1.0),
-        (0.02, 1.0),
-        (NOISE, 1e-3),
-    ):  # dependence on the noise and on the unit
-        rows.append(
-            row(
-                None,
-                0.5,
-                True,
-                noise,
-                unit,
-                trace(0.5, clip=True, steps=steps, noise=noise, unit=unit),
-            )
-        )
+def wdp_fig2(out: Path, *, quick: bool = False) -> Result:
+    """Yang2024, Figures 2 and 4: three accountants on Weibull gradients."""
+    steps = 100
+    if quick:
+        steps = 2
+    rows = _draw_accountants(2, steps, out / "wdp_fig2.png", clip=False)
+    rows += _draw_accountants(4, steps, out / "wdp_fig4.png", clip=True)
+    others = (  # dependence on the noise and on the unit
+        Run(0.5, clip=True, noise=2.0),
+        Run(0.5, clip=True, noise=0.02),
+        Run(0.5, clip=True, unit=1e-3),
+    )
+    rows += [_row_of_run(None, run, trace(run, steps)) for run in others]
     return {"rows": rows}
 
 
-# Figure 3
+def _draw_accountants(number: int, steps: int, path: Path, *, clip: bool) -> list[Row]:
+    """Draw a figure of the paper with a panel for each quantile; return the last values."""
+    rows = []
+    with figure(path, 9, 6.5, 2, 2, dpi=70) as panels:
+        for letter, axes, quantile in zip("abcd", panels.ravel(), QUANTILES, strict=True):
+            run = Run(quantile, clip)
+            curves = trace(run, steps)
+            for name, label in LABELS.items():
+                axes.plot(range(1, steps + 1), curves[name], label=label)
+            title = f"({letter}) C at the {quantile:.2f} quantile"
+            axes.set(title=title, xlabel="step", ylabel="value", yscale="log")
+            axes.legend(fontsize=8)
+            rows.append(_row_of_run(number, run, curves))
+    return rows
+
+
+def _row_of_run(number: int | None, run: Run, curves: dict[str, list[float]]) -> Row:
+    """Return the settings of a run, and the values of the accountants after its last step."""
+    row: Row = {
+        "figure": number,
+        "quantile": run.quantile,
+        "clipped": run.clip,
+        "noise": run.noise,
+        "unit": run.unit,
+        "steps": len(curves["dp_epsilon"]),
+    }
+    for name, values in curves.items():
+        row[name] = values[-1]
+    return row
+
+
+# Figure 3 -----------------------------------------------------------------------------------------
 
 LOSS = 10.0
 
@@ -246,98 +291,142 @@ def diagnostic(beta: float, delta: float) -> float:
     return accountant.get_wdp(delta)
 
 
-def wdp_fig3(out: Path) -> dict[str, Any]:
-    """Yang2024, Figure 3: the WDP diagnostic against the free constant beta and against delta."""
-    betas, deltas = np.arange(1.0, 51.0), np.geomspace(1e-10, 1e-5, 200)
-    rows = []
+def wdp_fig3(out: Path) -> Result:
+    """Yang2024, Figure 3: the WDP diagnostic against beta, a free constant, and delta."""
+    betas = np.arange(1.0, 51.0)
+    deltas = np.geomspace(1e-10, 1e-5, 200)
+    rows: list[Row] = []
     with figure(out / "wdp_fig3.png", 9, 3.6, 1, 2, dpi=70) as (left, right):
         for delta in (1e-10, 1e-8, 1e-5, 1e-3):
-            left.plot(
-                betas,
-                [diagnostic(float(beta), delta) for beta in betas],
-                label=f"delta = {delta:g}",
-            )
-            rows += [{"panel": "a", "beta": beta, "delta": delta} for beta in (1.0, 10.0, 50.0)]
+            values = [diagnostic(float(beta), delta) for beta in betas]
+            left.plot(betas, values, label=f"delta = {delta:g}")
+            rows += [_row_of_diagnostic("a", beta, delta) for beta in (1.0, 10.0, 50.0)]
         for beta in (1.0, 2.0, 5.0, 10.0):
-            right.plot(
-                deltas,
-                [diagnostic(beta, float(delta)) for delta in deltas],
-                label=f"beta = {beta:g}",
-            )
-            rows += [{"panel": "b", "beta": beta, "delta": delta} for delta in (1e-10, 1e-5)]
-        left.set(title="(a)", xlabel="beta", ylabel="WDP diagnostic", ylim=(LOSS - 1, 35))
-        right.set(
-            title="(b)", xlabel="delta", ylabel="WDP diagnostic", xscale="log", ylim=(LOSS - 1, 35)
-        )
+            values = [diagnostic(beta, float(delta)) for delta in deltas]
+            right.plot(deltas, values, label=f"beta = {beta:g}")
+            rows += [_row_of_diagnostic("b", beta, delta) for delta in (1e-10, 1e-5)]
+        left.set(title="(a)", xlabel="beta")
+        right.set(title="(b)", xlabel="delta", xscale="log")
         for axes in (left, right):
+            axes.set(ylabel="WDP diagnostic", ylim=(LOSS - 1, 35))
             axes.axhline(LOSS, color="black", linestyle="--", linewidth=1)
             axes.legend(fontsize=8)
-    return {
-        "rows": [row | {"wdp_diagnostic": diagnostic(row["beta"], row["delta"])} for row in rows]
-    }
+    return {"rows": rows}
 
 
-# Table 2
+def _row_of_diagnostic(panel: str, beta: float, delta: float) -> Row:
+    value = diagnostic(beta, delta)
+    return {"panel": panel, "beta": beta, "delta": delta, "wdp_diagnostic": value}
+
+
+# Table 2 ------------------------------------------------------------------------------------------
 
 DELTAS = {"dp": 1e-5, "bdp": 1e-10, "wdp": 1e-10}
-PRINTED = [  # accuracy without and with privacy, then value and P(A) of DP, Bayesian DP and WDP
-    ("MNIST", 99, 96, (2.2, 0.898), (0.95, 0.721), (0.76, 0.681)),
-    ("CIFAR-10", 86, 73, (8.0, 0.999), (0.76, 0.681), (0.52, 0.627)),
-    ("SVHN", 93, 92, (5.0, 0.999), (0.87, 0.705), (0.40, 0.599)),
-    ("Fashion-MNIST", 92, 90, (2.9, 0.623), (0.91, 0.713), (0.45, 0.611)),
-]
-BATCH, BETA, PAIRED, EPOCHS = 1024, 32.0, 8, 4
-BAYES_ORDERS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    24,
-    32,
-)  # the smallest value counts, as in Triastcyn and Faltings (2020)
 
 
-def printed_rows() -> list[dict[str, Any]]:
-    """Compare the printed table, P(A) recomputed, and the least beta at which Corollary 1 allows the printed WDP."""
+@dataclass(frozen=True)
+class Printed:
+    """A row of Table 2 as printed: accuracies, and value and P(A) of every notion."""
+
+    dataset: str
+    accuracy_non_private: int
+    accuracy: int
+    values: dict[str, float]
+    p_attacks: dict[str, float]
+
+
+PRINTED = (
+    Printed(
+        "MNIST",
+        99,
+        96,
+        {"dp": 2.2, "bdp": 0.95, "wdp": 0.76},
+        {"dp": 0.898, "bdp": 0.721, "wdp": 0.681},
+    ),
+    Printed(
+        "CIFAR-10",
+        86,
+        73,
+        {"dp": 8.0, "bdp": 0.76, "wdp": 0.52},
+        {"dp": 0.999, "bdp": 0.681, "wdp": 0.627},
+    ),
+    Printed(
+        "SVHN",
+        93,
+        92,
+        {"dp": 5.0, "bdp": 0.87, "wdp": 0.40},
+        {"dp": 0.999, "bdp": 0.705, "wdp": 0.599},
+    ),
+    Printed(
+        "Fashion-MNIST",
+        92,
+        90,
+        {"dp": 2.9, "bdp": 0.91, "wdp": 0.45},
+        {"dp": 0.623, "bdp": 0.713, "wdp": 0.611},
+    ),
+)
+BATCH = 1024
+BETA = 32.0
+PAIRED = 8  # gradients of a batch whose distances the accountants see
+EPOCHS = 4
+LOW_NOISE = 0.1  # below it by RDP: the integrals of the PRV accountant of Opacus overflow
+# The smallest value of these orders counts, as in Triastcyn and Faltings (2020).
+BAYES_ORDERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def printed_rows() -> list[Row]:
+    """Return the printed table with P(A) recomputed.
+
+    ``least_beta`` is the least beta at which Corollary 1 allows the printed WDP.
+    """
     rows = []
-    for dataset, plain, private, *notions in PRINTED:
-        row: dict[str, Any] = {
-            "dataset": dataset,
-            "accuracy_non_private": plain,
-            "accuracy": private,
+    for printed in PRINTED:
+        row: Row = {
+            "dataset": printed.dataset,
+            "accuracy_non_private": printed.accuracy_non_private,
+            "accuracy": printed.accuracy,
         }
-        for name, (value, p_attack) in zip(DELTAS, notions, strict=True):
-            row |= {
-                name: value,
-                f"p_attack_{name}": p_attack,
-                f"p_attack_{name}_is": float(special.expit(value)),
-            }
-        rows.append(row | {"least_beta": -math.log(DELTAS["wdp"]) / row["wdp"]})
+        for name, value in printed.values.items():
+            row[name] = value
+            row[f"p_attack_{name}"] = printed.p_attacks[name]
+            row[f"p_attack_{name}_is"] = float(special.expit(value))
+        row["least_beta"] = -math.log(DELTAS["wdp"]) / printed.values["wdp"]
+        rows.append(row)
     return rows
 
 
+def _network() -> nn.Module:
+    """Return a convolutional network of 26,010 weights for images (n, 1, 28, 28)."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(512, 32),
+        nn.Tanh(),
+        nn.Linear(32, 10),
+    )
+
+
 def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
-    """Train once; return accuracy and the three values."""
-    from opacus import PrivacyEngine
+    """Train by DP-SGD with seed 0, on public data; return accuracy and the values of Table 2."""
+    from opacus import PrivacyEngine  # takes a second to import, and Table 2 alone needs it
 
     assert loaded.test is not None
-    x, x_test = (part.values.float() / 127.5 - 1 for part in (loaded.train, loaded.test))
-    y, y_test = loaded.train.labels, loaded.test.labels
-    torch.manual_seed(0)  # a demonstration on public data
-    first, second = nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Conv2d(16, 32, 4, stride=2)
-    head = (nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10))
-    model: nn.Module = nn.Sequential(
-        first, nn.Tanh(), nn.MaxPool2d(2, 1), second, nn.Tanh(), nn.MaxPool2d(2, 1), *head
-    )
+    x = loaded.train.values.float() / 127.5 - 1
+    y = loaded.train.labels
+    torch.manual_seed(0)
+    model = _network()
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
-    loader: Any = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(x, y), batch_size=BATCH
-    )
-    engine = PrivacyEngine(accountant="prv" if noise > 0.1 else "rdp")
+    dataset = torch.utils.data.TensorDataset(x, y)
+    loader: Any = torch.utils.data.DataLoader(dataset, batch_size=BATCH)
+    accountant = "rdp"
+    if noise > LOW_NOISE:
+        accountant = "prv"
+    engine = PrivacyEngine(accountant=accountant)
     model, optimizer, loader = engine.make_private(
         module=model,
         optimizer=optimizer,
@@ -345,7 +434,8 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
         noise_multiplier=noise,
         max_grad_norm=1.0,
     )
-    rate, steps = 1 / len(loader), EPOCHS * len(loader)
+    rate = 1 / len(loader)
+    steps = EPOCHS * len(loader)
     bayes = [BayesianAccountant(order, steps) for order in BAYES_ORDERS]
     wdp = WassersteinAccountant(order=ORDER, beta=BETA, sigma=noise, sampling_rate=rate)
     model.train()
@@ -353,46 +443,60 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
         for images, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
-            samples = torch.cat(
-                [p.grad_sample[:PAIRED].flatten(1) for p in model.parameters()], dim=1
-            )
-            samples = samples / samples.norm(dim=1, keepdim=True).clamp(min=1.0)
-            distances = pdist(samples.double().numpy())  # of clipped gradients, in units of the sum
-            for accountant in bayes:
-                accountant.step(distances, sigma=noise, rate=rate)
+            distances = _gradient_distances(model)
+            for bayesian_accountant in bayes:
+                bayesian_accountant.step(distances, sigma=noise, rate=rate)
             wdp.step(distances)
             optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        accuracy = float((model(x_test).argmax(1) == y_test).double().mean())
+
     additive = -math.log(DELTAS["wdp"]) / BETA
     values = {
         "dp": float(engine.get_epsilon(DELTAS["dp"])),
-        "bdp": min(each.get_epsilon(DELTAS["bdp"]) for each in bayes),
+        "bdp": min(accountant.get_epsilon(DELTAS["bdp"]) for accountant in bayes),
         "wdp_sum": wdp.total_loss + additive,
-        "wdp_mean": wdp.total_loss / BATCH
-        + additive,  # the loss scales with the unit of the gradient
+        "wdp_mean": wdp.total_loss / BATCH + additive,  # the loss scales with the gradient's unit
     }
-    settings = {
-        "accuracy": 100 * accuracy,
+    result = {
+        "accuracy": 100 * _accuracy(model, loaded),
         "noise_multiplier": noise,
         "epochs": EPOCHS,
         "steps": steps,
+        **values,
+        "wdp_additive_term": additive,
     }
-    p_attack = {f"p_attack_{name}": float(special.expit(value)) for name, value in values.items()}
-    return settings | values | {"wdp_additive_term": additive} | p_attack
+    for name, value in values.items():
+        result[f"p_attack_{name}"] = float(special.expit(value))
+    return result
 
 
-def wdp_table2(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Yang2024, Table 2: DP-SGD on MNIST and Fashion-MNIST under DP, Bayesian DP and WDP (minutes)."""
+def _gradient_distances(model: Any) -> NDArray[np.float64]:
+    """Return the distances of the first clipped gradients of a batch, in units of their sum."""
+    gradients = [parameter.grad_sample[:PAIRED].flatten(1) for parameter in model.parameters()]
+    samples = torch.cat(gradients, dim=1)
+    samples = samples / samples.norm(dim=1, keepdim=True).clamp(min=1.0)
+    return np.asarray(pdist(samples.double().numpy()))
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, loaded: Benchmark) -> float:
+    """Return the accuracy of a network on the test images."""
+    assert loaded.test is not None
+    images = loaded.test.values.float() / 127.5 - 1
+    model.eval()
+    return float((model(images).argmax(1) == loaded.test.labels).double().mean())
+
+
+def wdp_table2(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Yang2024, Table 2: DP-SGD under DP, Bayesian DP and WDP (minutes)."""
     settings = [(dataset, noise) for dataset in ("MNIST", "Fashion-MNIST") for noise in (1.0, 0.01)]
+    if quick:
+        settings = settings[:1]
     rows = []
-    for dataset, noise in settings[: 1 if quick else None]:
+    for dataset, noise in settings:
         loaded = benchmark(dataset.replace("-", ""), data)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Opacus: no secure generator, order at the edge of its grid
+            # Opacus warns that its generator is not secure, and of orders at the end of its grid.
+            warnings.simplefilter("ignore")
             rows.append({"dataset": dataset} | train(loaded, noise=noise))
     return {"deltas": DELTAS, "rows": rows, "printed": printed_rows()}
 
