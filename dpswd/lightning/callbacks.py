@@ -13,34 +13,50 @@ from dpswd.lightning.budget import PrivacyBudget
 
 __all__ = ["GeneratorFile", "SampleGrid"]
 
+_IMAGES_PER_ROW = 10  # as save_samples draws them: one row per class
+
 
 class GeneratorFile(L.Callback):
-    """Writes ``generator.pt`` at the end of a fit, with the guarantee of the run; ``dpswd sample`` reads it.
+    """Writes ``generator.pt`` at the end of a fit, with the guarantee of the run.
 
-    No file is written if the module holds no release, as after a crash between the ledger's line and the noise.
+    ``dpswd sample`` reads the file. None is written if the module holds no release, as after a
+    crash between the ledger's line and the noise.
     """
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the file on rank 0."""
+        any_trainer: Any = trainer
         module: Any = pl_module
-        if trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
+        if any_trainer.fast_dev_run or not trainer.is_global_zero:
             return
-        if getattr(module, "released", module) is None:
+        if hasattr(module, "released") and module.released is None:
             return
-        budgets = [each for each in trainer.callbacks if isinstance(each, PrivacyBudget)]  # type: ignore[attr-defined]
-        facts = budgets[0].statement() if budgets else {"private": False}
         records = getattr(getattr(trainer, "datamodule", None), "records", None)
         if records is not None:
-            module.generator.class_names, module.generator.layout = records.classes, records.layout
+            module.generator.class_names = records.classes
+            module.generator.layout = records.layout
         path = Path(trainer.default_root_dir) / "generator.pt"
-        write_generator(module.generator, path, facts)
+        write_generator(module.generator, path, _statement(any_trainer.callbacks))
         say(f"Generator: {path}; dpswd sample {path} draws records.")
 
 
-class SampleGrid(L.Callback):
-    """Writes ``samples.png``, with ten images per class, during training and at its end, and to TensorBoard.
+def _statement(callbacks: list[L.Callback]) -> dict[str, Any]:
+    """Return what the budget among the callbacks states."""
+    for callback in callbacks:
+        if isinstance(callback, PrivacyBudget):
+            return callback.statement()
+    # Without a budget, a fit is not private.
+    return {"private": False}
 
-    ``every_n_steps`` are the training steps between pictures; 0 for the last one only.
+
+class SampleGrid(L.Callback):
+    """Writes ``samples.png``, with ten images per class, and shows it in TensorBoard.
+
+    Args:
+        every_n_steps: Training steps between pictures; 0 for one at the end of training only.
+
+    Raises:
+        InputError: If ``every_n_steps`` is negative.
     """
 
     def __init__(self, every_n_steps: int = 500) -> None:
@@ -56,11 +72,8 @@ class SampleGrid(L.Callback):
         batch_idx: int,
     ) -> None:
         """Write a picture every ``every_n_steps`` steps."""
-        if (
-            self.every_n_steps
-            and trainer.global_step
-            and trainer.global_step % self.every_n_steps == 0
-        ):
+        step = trainer.global_step
+        if self.every_n_steps and step and step % self.every_n_steps == 0:
             self._write(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -69,11 +82,14 @@ class SampleGrid(L.Callback):
 
     def _write(self, trainer: L.Trainer, module: Any) -> None:
         generator = module.generator
-        if len(generator.sample_shape) != 3 or not trainer.is_global_zero:
+        is_image = len(generator.sample_shape) == 3
+        if not is_image or not trainer.is_global_zero:
             return
         images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png")
         board = getattr(trainer.logger, "experiment", None)
-        if board is not None and hasattr(board, "add_image"):
-            from torchvision.utils import make_grid
+        if board is None or not hasattr(board, "add_image"):
+            return
+        from torchvision.utils import make_grid  # slow to import, and needed for TensorBoard only
 
-            board.add_image("samples", make_grid(images.clamp(0, 1), nrow=10), trainer.global_step)
+        grid = make_grid(images.clamp(0, 1), nrow=_IMAGES_PER_ROW)
+        board.add_image("samples", grid, trainer.global_step)

@@ -1,7 +1,8 @@
-"""The LightningCLI behind ``dpswd fit``: the budget is part of the config, and a run has one directory.
+"""The LightningCLI behind ``dpswd fit``: the budget is part of the config.
 
-The run directory (``trainer.default_root_dir``) gets config.yaml, ledger.jsonl, privacy.json, releases/,
-checkpoints/last.ckpt, lightning_logs/ and the files of the callbacks in the config.
+A run has one directory, ``trainer.default_root_dir``. It gets config.yaml, ledger.jsonl,
+privacy.json, releases/, checkpoints/last.ckpt, lightning_logs/ and the files of the callbacks in
+the config.
 """
 
 import datetime
@@ -23,47 +24,21 @@ from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 
+# Loggers whose lines on hardware, seeds and advice are not shown; warnings are.
+_QUIET_LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
-class _SaveConfig(SaveConfigCallback):
-    """Writes the config of a fit to its run directory right before the ledger; refused runs leave no file."""
+# Checkpoints that Lightning looks for by itself; other values of --ckpt_path are files.
+_KEYWORDS_OF_CKPT_PATH = ("last", "best", "hpc")
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if stage == "fit" and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            for callback in trainer.callbacks:  # type: ignore[attr-defined]
-                if isinstance(callback, PrivacyBudget):
-                    callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
-
-    def _write(self, directory: Path) -> None:
-        try:
-            atomic_write(
-                directory / "config.yaml", self.parser.dump(self.config, skip_none=False).encode()
-            )
-        except InputError as error:
-            raise InputError(f"{error} Set trainer.default_root_dir.") from None
-
-
-class StepProgressBar(TQDMProgressBar):
-    """The progress bar of Lightning, named after the training steps that it counts: most runs have one epoch."""
-
-    def on_train_epoch_start(self, *_: Any) -> None:
-        """Start and name the bar."""
-        self.train_progress_bar.reset(self.total_train_batches)
-        self.train_progress_bar.set_description("training")
-
-
-class _TensorBoard(L.Callback):
-    """Logs to TensorBoard from the first step on; refused runs leave no file."""
-
-    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.logger is None:
-            trainer.logger = TensorBoardLogger(trainer.default_root_dir, version="")
+# Ways to start processes that torch cannot join to a run.
+_LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
 
 
 class PrivateCLI(LightningCLI):
-    """``dpswd fit --config FILE``: any LightningModule and data module, with a privacy budget."""
+    """Command line of any LightningModule and data module, with a privacy budget."""
 
     def __init__(self, args: list[str]) -> None:
-        for name in ("lightning.pytorch", "lightning.fabric"):  # hardware, tips, seeds
+        for name in _QUIET_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         options = {"exit_on_error": False, "allow_abbrev": False}
         super().__init__(
@@ -80,68 +55,150 @@ class PrivateCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Offer ``fit`` only: validation and test loops make no release, and ``dpswd sample`` draws records."""
-        return {"fit": LightningCLI.subcommands()["fit"]}
+        """Offer ``fit`` only.
 
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Verify the checkpoint before Lightning reads hyperparameters from it; refuse the directory of another run."""
-        super().parse_arguments(parser, args)
-        path, directory = (
-            self.config.get(f"fit.{name}") for name in ("ckpt_path", "trainer.default_root_dir")
-        )
-        if path not in (None, "last", "best", "hpc"):
-            AtomicCheckpointIO().load_checkpoint(path, weights_only=True)
-        if path is None and directory and not Budget.is_free(directory):
-            remedy = f"set --trainer.default_root_dir, or resume with --ckpt_path {directory}/checkpoints/last.ckpt"
-            raise InputError(
-                f"Expected a new run directory, got {directory}, which holds the ledger of a run; {remedy}."
-            )
+        Validation and test loops make no release, and ``dpswd sample`` draws records.
+        """
+        return {"fit": LightningCLI.subcommands()["fit"]}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the options of :class:`PrivacyBudget` as ``--privacy.*``."""
         parser.add_lightning_class_args(PrivacyBudget, "privacy")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and check the checkpoint and the run directory.
+
+        The checkpoint is verified before Lightning reads hyperparameters from it.
+
+        Raises:
+            InputError: If the checkpoint is damaged, or a new run has the directory of another.
+        """
+        super().parse_arguments(parser, args)
+        checkpoint = self.config.get("fit.ckpt_path")
+        directory = self.config.get("fit.trainer.default_root_dir")
+        if checkpoint is not None:
+            if checkpoint not in _KEYWORDS_OF_CKPT_PATH:
+                AtomicCheckpointIO().load_checkpoint(checkpoint, weights_only=True)
+        elif directory and not Budget.is_free(directory):
+            raise InputError(
+                f"Expected a new run directory, got {directory}, which holds the ledger of a run; "
+                "set --trainer.default_root_dir, or resume with "
+                f"--ckpt_path {directory}/checkpoints/last.ckpt."
+            )
+
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """Set directory, logger, checkpoints and progress bar where the config does not."""
-        given = self.config_init["fit"]["trainer"]
-        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S")
-        directory = Path(given.get("default_root_dir") or f"runs/{now}")
-        kwargs.setdefault("default_root_dir", str(directory))
-        callbacks = _as_list(given.get("callbacks"))
-        if given.get("logger") is None and not given.get("fast_dev_run"):
+        options = self.config_init["fit"]["trainer"]
+        directory = Path(options.get("default_root_dir") or _dated_directory())
+        callbacks = _as_list(options.get("callbacks"))
+        if _has_default_logger(options):
             kwargs.setdefault("logger", False)
             callbacks.append(_TensorBoard())
-        shown = given.get("enable_progress_bar") is not False
-        if shown and not any(isinstance(each, ProgressBar) for each in callbacks):
+        if _needs_progress_bar(options, callbacks):
             callbacks.append(StepProgressBar())
-        checkpoints = given.get("enable_checkpointing") is not False and not given.get(
-            "fast_dev_run"
-        )
-        if checkpoints and not any(isinstance(each, Checkpoint) for each in callbacks):
-            callbacks.append(LastCheckpoint(directory, int(given.get("max_steps") or 0)))
+        if _needs_checkpoints(options, callbacks):
+            callbacks.append(LastCheckpoint(directory, int(options.get("max_steps") or 0)))
+        plugins = [*_as_list(options.get("plugins")), AtomicCheckpointIO()]
+        kwargs.setdefault("default_root_dir", str(directory))
         kwargs.setdefault("callbacks", callbacks)
-        kwargs.setdefault("plugins", [*_as_list(given.get("plugins")), AtomicCheckpointIO()])
+        kwargs.setdefault("plugins", plugins)
         return super().instantiate_trainer(**kwargs)
 
     def before_fit(self) -> None:
-        """Refuse processes that cannot be started."""
-        world_size, strategy = self.trainer.world_size, str(self.config.get("fit.trainer.strategy"))
-        if world_size != 1 and any(word in strategy for word in ("spawn", "fork", "notebook")):
-            got = f"{strategy}; use ddp, or trainer.devices=1"
+        """Raise an InputError for processes that cannot join each other."""
+        world_size = self.trainer.world_size
+        strategy = str(self.config.get("fit.trainer.strategy"))
+        if world_size != 1 and any(word in strategy for word in _LOCAL_STRATEGIES):
             raise InputError(
-                f"Expected trainer.strategy=ddp for {world_size} processes, got {got}."
+                f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; "
+                "use ddp, or trainer.devices=1."
             )
 
     def after_fit(self) -> None:
         """Write the final state to checkpoints/last.ckpt; show the guarantee."""
-        if not self.trainer.fast_dev_run:  # type: ignore[attr-defined]
-            self.trainer.save_checkpoint(
-                Path(self.trainer.default_root_dir) / "checkpoints" / "last.ckpt", False
-            )
-        if self.trainer.is_global_zero:
-            say(guarantee_line(stated_guarantee(self.config_init["fit"]["privacy"].statement())))
+        trainer: Any = self.trainer
+        if not trainer.fast_dev_run:
+            last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+            trainer.save_checkpoint(last, weights_only=False)
+        if trainer.is_global_zero:
+            statement = self.config_init["fit"]["privacy"].statement()
+            say(guarantee_line(stated_guarantee(statement)))
+
+
+# Options of the trainer
+
+
+def _dated_directory() -> str:
+    """Return the directory of a run whose config names none: the time of its start."""
+    now = datetime.datetime.now(tz=datetime.UTC)
+    return f"runs/{now:%Y%m%d-%H%M%S}"
+
+
+def _has_default_logger(options: Any) -> bool:
+    return options.get("logger") is None and not options.get("fast_dev_run")
+
+
+def _needs_progress_bar(options: Any, callbacks: list[Any]) -> bool:
+    if options.get("enable_progress_bar") is False:
+        return False
+    return not any(isinstance(callback, ProgressBar) for callback in callbacks)
+
+
+def _needs_checkpoints(options: Any, callbacks: list[Any]) -> bool:
+    if options.get("enable_checkpointing") is False or options.get("fast_dev_run"):
+        return False
+    return not any(isinstance(callback, Checkpoint) for callback in callbacks)
 
 
 def _as_list(value: Any) -> list[Any]:
     """Return the entries of an option of the trainer that takes one object or a list."""
-    return list(value) if isinstance(value, list | tuple) else [value] if value else []
+    if isinstance(value, list | tuple):
+        return list(value)
+    if value:
+        return [value]
+    return []
+
+
+# Callbacks of the command line
+
+
+class StepProgressBar(TQDMProgressBar):
+    """The progress bar of Lightning, named after training steps.
+
+    Most runs have one epoch, after which the bar is named otherwise.
+    """
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Start and name the bar."""
+        self.train_progress_bar.reset(self.total_train_batches)
+        self.train_progress_bar.set_description("training")
+
+
+class _SaveConfig(SaveConfigCallback):
+    """Writes the config of a fit to its run directory right before the ledger.
+
+    A run that is refused before its ledger is written leaves no file.
+    """
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        any_trainer: Any = trainer
+        if stage != "fit" or any_trainer.fast_dev_run:
+            return
+        for callback in any_trainer.callbacks:
+            if isinstance(callback, PrivacyBudget):
+                callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
+
+    def _write(self, directory: Path) -> None:
+        config = self.parser.dump(self.config, skip_none=False)
+        try:
+            atomic_write(directory / "config.yaml", config.encode())
+        except InputError as error:
+            raise InputError(f"{error} Set trainer.default_root_dir.") from None
+
+
+class _TensorBoard(L.Callback):
+    """Logs to TensorBoard from the first step on; a refused run leaves no file."""
+
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.logger is None:
+            trainer.logger = TensorBoardLogger(trainer.default_root_dir, version="")

@@ -1,5 +1,6 @@
-"""Lightning data module of private records: a handle, and the loader of its batches."""
+"""Lightning data module of private records: a handle and a loader of its batches."""
 
+import math
 from typing import Any
 
 import lightning as L
@@ -19,9 +20,10 @@ class PrivateDataModule(L.LightningDataModule):
     Args:
         path: Folder, file, or name of a benchmark.
         batch_size: Number B of records in a release; that of the model where it is not given.
-        n_releases: Number of releases of the run; ``trainer.max_steps / every`` where it is not given.
+        n_releases: Number of releases of the run; ``trainer.max_steps / every`` if not given.
         every: Training steps per release.
-        options: Those of :func:`dpswd.data.read`: ``root``, ``size``, ``channels``, ``classes``, ...
+        options: Those of :func:`dpswd.data.read`: ``root``, ``size``, ``channels``, ``classes`` and
+            others.
 
     Raises:
         InputError: If a number is out of range or the records cannot be read.
@@ -42,40 +44,61 @@ class PrivateDataModule(L.LightningDataModule):
     ) -> None:
         super().__init__()
         at_least(1, every=every)
-        self.path, self.batch_size, self.n_releases, self.every = (
-            path,
-            batch_size,
-            n_releases,
-            every,
-        )
+        self.path = path
+        self.batch_size = batch_size
+        self.n_releases = n_releases
+        self.every = every
         self._options = options
         self._records: PrivateRecords | None = None
 
     @property
     def records(self) -> PrivateRecords:
         """The handle; the records are read at the first access."""
-        if (
-            self._records is None
-        ):  # jsonargparse finds the options of read here, which it does not in a cached_property
+        # jsonargparse follows **options to read() here, which it does not in a cached_property.
+        if self._records is None:
             self._records = read(self.path, **self._options)
         return self._records
 
     def train_dataloader(self) -> ReleaseLoader:
-        """Return one batch per planned release; for a module without a loss of batches, one and its training steps.
+        """Return a loader of one batch per planned release.
+
+        A module without a loss of batches, such as one on a sketch, makes its releases by itself;
+        it gets one batch of all records, and empty batches for the other training steps.
 
         Raises:
-            InputError: If the number of releases follows from nothing.
+            InputError: If neither ``n_releases`` nor ``trainer.max_steps`` is given.
         """
-        criterion = getattr(getattr(self.trainer, "lightning_module", None), "criterion", None)
-        size = self.batch_size or getattr(getattr(criterion, "mechanism", None), "batch_size", None)
-        steps = -1 if self.trainer is None else self.trainer.max_steps
-        n_releases, every = self.n_releases, self.every
-        if n_releases is None:
-            if steps < 1:
-                raise InputError(
-                    "Expected data.n_releases or trainer.max_steps, got neither; the budget needs a plan."
-                )
-            n_releases, every = (-(-steps // every), every) if size else (1, steps)
+        batch_size = self.batch_size or self._batch_size_of_loss()
+        if self.n_releases is not None:
+            n_releases = self.n_releases
+            every = self.every
+        elif batch_size:
+            n_releases = math.ceil(self._max_steps() / self.every)
+            every = self.every
+        else:
+            n_releases = 1
+            every = self._max_steps()
         return ReleaseLoader(
-            self.records, batch_size=size or len(self.records), n_releases=n_releases, every=every
+            self.records,
+            batch_size=batch_size or len(self.records),
+            n_releases=n_releases,
+            every=every,
         )
+
+    def _batch_size_of_loss(self) -> int | None:
+        """Return the batch size of the ``criterion`` of the module that is trained."""
+        module = getattr(self.trainer, "lightning_module", None)
+        mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
+        return getattr(mechanism, "batch_size", None)
+
+    def _max_steps(self) -> int:
+        """Return the number of training steps; raise if the trainer has no limit."""
+        steps = -1
+        if self.trainer is not None:
+            steps = self.trainer.max_steps
+        if steps < 1:
+            raise InputError(
+                "Expected data.n_releases or trainer.max_steps, got neither; "
+                "the budget needs a plan."
+            )
+        return steps

@@ -1,51 +1,60 @@
-"""The LightningCLI: a fit of digits, help, progress, refusals, damaged checkpoints."""
+"""The LightningCLI: a fit, help, progress, refusals, damaged checkpoints."""
 
 import contextlib
 import io
+from dataclasses import dataclass
+from pathlib import Path
 
-import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
+import lightning.pytorch.cli  # noqa: F401  (now, since its loggers keep the stderr that they find)
+import numpy as np
 import pytest
 import torch
 import yaml
 from factories import Trap, agree, fit_arguments, privacy, untouched, written
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dpswd.budget.budget import _released
 from dpswd.commands.main import main
 from dpswd.files.generators import read_generator
 from dpswd.networks.generator import draw
 
+STEPS = 5
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The dirpath has changed"),
-    pytest.mark.filterwarnings(
-        "ignore:Total length of .CombinedLoader. across ranks is zero"
-    ),  # no step is left
+    # A resumed run that has made all its steps.
+    pytest.mark.filterwarnings("ignore:Total length of .CombinedLoader. across ranks is zero"),
 ]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run on records of its own, of which no budget warns."""
+
+    directory: Path
+    records: Path
+    output: str
+
+    def arguments(self):
+        """The command that resumes the run."""
+        return fit_arguments(self.directory, STEPS, "--data.path", str(self.records))
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """Directory of a finished run, and what it said."""
-    directory, said = tmp_path_factory.mktemp("fitted"), io.StringIO()
-    _released.clear()  # earlier tests may have released the digits
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        assert main(fit_arguments(directory, 5, "--trainer.enable_progress_bar", "true")) == 0
-    return directory, said.getvalue()
+    records = tmp_path_factory.mktemp("data") / "records.npz"
+    images = np.random.default_rng(0).random((200, 8, 8))
+    np.savez(records, images=images, labels=np.arange(200) % 10)
+    directory = tmp_path_factory.mktemp("fitted")
+    options = ["--data.path", str(records), "--trainer.enable_progress_bar", "true"]
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        assert main(fit_arguments(directory, STEPS, *options)) == 0
+    return Fitted(directory, records, output.getvalue())
 
 
-def test_fit_of_digits(fitted):
-    directory, said = fitted
-    agree(directory, 5)
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    assert config["data"]["class_path"] == "dpswd.lightning.data.PrivateDataModule"
-    assert privacy(directory)["records"] == "behind a handle"
-    generator, facts = read_generator(directory / "generator.pt")[:2]
-    assert draw(generator, torch.zeros(3, dtype=torch.int64)).shape == (3, 1, 8, 8)
-    assert (facts["epsilon"], facts["sound"]) == (privacy(directory)["epsilon"], True)
-    assert "5/5" in [line for line in said.splitlines() if line.startswith("training")][-1]
-    assert "Guarantee: mu = " in said
-    assert not any(word in said for word in ("Epoch", "GPU available", "litlogger", "Warning"))
-    names = {
+def test_fit_writes_its_files(fitted):
+    agree(fitted.directory, STEPS)
+    assert {path.name for path in fitted.directory.iterdir()} == {
         "checkpoints",
         "config.yaml",
         "generator.pt",
@@ -54,88 +63,132 @@ def test_fit_of_digits(fitted):
         "privacy.json",
         "releases",
     }
-    assert {path.name for path in directory.iterdir()} == names
-    assert {"loss", "epsilon"} <= {
-        *EventAccumulator(str(directory / "lightning_logs")).Reload().Tags()["scalars"]
-    }
+    config = yaml.safe_load((fitted.directory / "config.yaml").read_text())
+    assert config["data"]["class_path"] == "dpswd.lightning.data.PrivateDataModule"
+    assert privacy(fitted.directory)["records"] == "behind a handle"
+    board = EventAccumulator(str(fitted.directory / "lightning_logs")).Reload()
+    assert {"loss", "epsilon"} <= set(board.Tags()["scalars"])
+
+
+def test_fit_writes_a_generator_with_its_guarantee(fitted):
+    generator, statement = read_generator(fitted.directory / "generator.pt")
+    labels = torch.zeros(3, dtype=torch.int64)
+    assert draw(generator, labels).shape == (3, 1, 8, 8)
+    assert statement["epsilon"] == privacy(fitted.directory)["epsilon"]
+    assert statement["sound"]
+
+
+def test_fit_shows_progress_and_guarantee_and_nothing_else_of_lightning(fitted):
+    progress = [line for line in fitted.output.splitlines() if line.startswith("training")]
+    assert f"{STEPS}/{STEPS}" in progress[-1]
+    assert "Guarantee: mu = " in fitted.output
+    for word in ("Epoch", "GPU available", "litlogger", "Warning"):
+        assert word not in fitted.output
+
+
+# Help
 
 
 def test_help_is_one_screen(capsys):
     assert main(["fit", "--help"]) == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) <= 40
-    assert all(
-        word in text
-        for word in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all")
-    )
+    for option in ("--privacy.target_epsilon", "--privacy.shared_ledger", "--help all"):
+        assert option in text
 
 
-@pytest.mark.parametrize(("epochs", "said"), [(1, False), (3, True)])
-def test_a_plan_that_ends_before_the_steps_is_named(tmp_path, capfd, epochs, said):
-    more = ("--data.n_releases", "2", "--trainer.max_epochs", str(epochs))
-    assert main(fit_arguments(tmp_path / "run", -1, *more)) == 0
+def test_full_help_lists_options_of_the_trainer(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["fit", "--help", "all"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for option in ("--trainer.accelerator", "--privacy.target_epsilon", "--data"):
+        assert option in text
+
+
+# The end of a plan, and resumed runs
+
+
+@pytest.mark.parametrize(("epochs", "is_named"), [(1, False), (3, True)])
+def test_a_plan_that_ends_before_the_steps_is_named(tmp_path, capfd, epochs, is_named):
+    options = ("--data.n_releases", "2", "--trainer.max_epochs", str(epochs))
+    assert main(fit_arguments(tmp_path / "run", -1, *options)) == 0
     line = "All 2 planned releases are made; the run ends at step 2 of 6."
-    assert (line in capfd.readouterr().err) is said
+    assert (line in capfd.readouterr().err) is is_named
 
 
-def test_a_used_directory_is_refused_and_a_finished_run_resumed_without_a_release(fitted, capfd):
-    directory, _ = fitted
-    words = fit_arguments(directory, 5)
-    at = words.index("--ckpt_path")
-    with untouched(directory):
-        assert main([*words[:at], *words[at + 2 :]]) == 2
+def test_a_used_directory_is_refused(fitted, capfd):
+    arguments = fitted.arguments()
+    position = arguments.index("--ckpt_path")
+    without_checkpoint = arguments[:position] + arguments[position + 2 :]
+    with untouched(fitted.directory):
+        assert main(without_checkpoint) == 2
     assert "Expected a new run directory" in capfd.readouterr().err
-    before = (directory / "ledger.jsonl").read_bytes()
-    assert main(words) == 0
-    assert (directory / "ledger.jsonl").read_bytes() == before
-    agree(directory, 5)
+
+
+def test_a_finished_run_is_resumed_without_a_release(fitted):
+    ledger = fitted.directory / "ledger.jsonl"
+    before = ledger.read_bytes()
+    assert main(fitted.arguments()) == 0
+    assert ledger.read_bytes() == before
+    agree(fitted.directory, STEPS)
+
+
+# Refusals
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("options", "message"),
     [
-        (("--data.path", "nowhere"), "nowhere"),
-        (("--data.pth", "x"), "got: Option 'pth' is not accepted (dpswd fit --help)"),
+        ("--data.path nowhere", "nowhere"),
+        ("--data.pth x", "got: Option 'pth' is not accepted (dpswd fit --help)"),
         (
-            ("--trainer.accel", "cpu"),
+            "--trainer.accel cpu",
             "nrecognized arguments: --trainer.accel cpu (dpswd fit --help)",
         ),
-        (
-            ("--trainer.max_steps", "-1", "--trainer.max_epochs", "1"),
-            "n_releases or trainer.max_steps",
-        ),
-        (("--model.labels", "blocks", "--model.generator.n_classes", "3"), "n_classes=10"),
-        (("--privacy.target_delta", "0.1"), "target_delta"),
-        (("--data.batch_size", "30"), "batch_size"),
-        (("--trainer.devices", "2", "--trainer.strategy", "ddp_spawn"), "trainer.strategy"),
-        (("--ckpt_path", "nowhere.ckpt"), "nowhere.ckpt"),
+        ("--trainer.max_steps -1 --trainer.max_epochs 1", "n_releases or trainer.max_steps"),
+        ("--model.labels blocks --model.generator.n_classes 3", "n_classes=10"),
+        ("--privacy.target_delta 0.1", "target_delta"),
+        ("--data.batch_size 30", "batch_size"),
+        ("--trainer.devices 2 --trainer.strategy ddp_spawn", "trainer.strategy"),
+        ("--ckpt_path nowhere.ckpt", "nowhere.ckpt"),
     ],
 )
-def test_refusals_leave_no_file(tmp_path, capfd, more, said):
-    assert main(fit_arguments(tmp_path / "run", 5, *more)) == 2
-    lines = capfd.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert said in lines[0]
+def test_refusals_are_one_line_and_leave_no_file(tmp_path, capfd, options, message):
+    assert main(fit_arguments(tmp_path / "run", STEPS, *options.split())) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert message in line
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("at", "cut"), [(0.3, False), (0.7, True)])
-def test_damaged_checkpoints_are_refused(fitted, at, cut, tmp_path, capfd):
-    directory, _ = fitted
-    whole = (directory / "checkpoints" / "last.ckpt").read_bytes()
-    path, byte = tmp_path / "x.ckpt", int(at * len(whole))
-    path.write_bytes(whole[:byte] + (b"" if cut else bytes([whole[byte] ^ 1]) + whole[byte + 1 :]))
-    with untouched(directory):
-        assert main([*fit_arguments(directory, 5), "--ckpt_path", str(path)]) == 2
-    assert (
-        capfd.readouterr().err.strip().splitlines()[-1].startswith("dpswd: Expected a checkpoint")
-    )
+def flip_a_bit(content):
+    position = int(0.3 * len(content))
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
 
 
-def test_no_code_of_a_checkpoint_is_run(tmp_path):
+def cut(content):
+    return content[: int(0.7 * len(content))]
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut])
+def test_damaged_checkpoints_are_refused(fitted, damage, tmp_path, capfd):
+    whole = (fitted.directory / "checkpoints" / "last.ckpt").read_bytes()
     path = tmp_path / "x.ckpt"
-    for content in ({"state_dict": Trap()}, Trap(), [1], {"state_dict": 3}, {}):
-        torch.save(content, path)
-        assert main(fit_arguments(tmp_path / "out", 2, "--ckpt_path", str(path))) == 2
+    path.write_bytes(damage(whole))
+    with untouched(fitted.directory):
+        assert main([*fitted.arguments(), "--ckpt_path", str(path)]) == 2
+    last_line = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last_line.startswith("dpswd: Expected a checkpoint")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"state_dict": Trap()}, Trap(), [1], {"state_dict": 3}, {}],
+    ids=["code in weights", "code", "list", "number", "empty"],
+)
+def test_no_code_of_a_checkpoint_is_run(tmp_path, content):
+    path = tmp_path / "x.ckpt"
+    torch.save(content, path)
+    assert main(fit_arguments(tmp_path / "out", 2, "--ckpt_path", str(path))) == 2
     assert not Trap.sprung
     assert written(tmp_path / "out") is None

@@ -1,4 +1,4 @@
-"""What a report states of a run directory: numbers, standing, caveats, and refusals of damaged runs."""
+"""What a report states of a run: numbers, caveats, refusals of damaged files."""
 
 import base64
 import importlib.resources

@@ -1,4 +1,4 @@
-"""Trade-off curves: against closed forms, the privacy profile, and the definition of regret."""
+"""Trade-off curves against closed forms, the privacy profile, and the definition of regret."""
 
 import math
 
@@ -37,7 +37,10 @@ def test_curve_of_a_gaussian_down_to_1e_10(mu):
 
 
 def test_curve_is_the_envelope_of_the_privacy_profile():
-    """Dong2022, Proposition 2.12: f(a) = sup over epsilon of 1 - delta - e^epsilon a and its mirror image."""
+    """Compare with f(a) = sup over epsilon of 1 - delta - e^epsilon a and its mirror image.
+
+    Dong2022, Proposition 2.12.
+    """
     pld = PrivacyAccountant().step(ROWS, sample_size=1000, n_releases=200).pld()
     epsilon = np.linspace(0, 15, 3001)
     delta = np.array([pld.get_delta_for_epsilon(e) for e in epsilon])

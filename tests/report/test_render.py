@@ -1,4 +1,4 @@
-"""The report as HTML, Markdown and files: banner, escaping, order, and code that runs."""
+"""The report as HTML, Markdown and files: banner, escaping, order, snippet."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def check_banner_comes_first(html, markdown, banner):
 
 
 def test_fixed_seed_is_not_private(tmp_path):
-    """privacy.json, which claims to be private, cannot strengthen what the ledger gives."""
+    """The claim in privacy.json cannot strengthen what the ledger gives."""
     path = make_run(tmp_path / "run", FIXED_SEED, private=True)
     html, markdown = pages(path)
     check_banner_comes_first(html, markdown, "NOT PRIVATE")
