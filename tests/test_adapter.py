@@ -10,9 +10,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from dpswd import InputError, PrivateAdapter
-from dpswd.adaptation.classifier import SyntheticTarget, TargetClassifier, adapt
+from dpswd.adaptation.classifier import SyntheticTarget, adapt
 from dpswd.adaptation.methods import ImageMap
 from dpswd.adaptation.space import SourceSpace
+from dpswd.files.classifiers import read_classifier, write_classifier
 from dpswd.files.generators import write_generator
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.records import PrivateRecords
@@ -86,7 +87,7 @@ def test_six_methods_share_one_release(adapter, read):
     assert (
         counts.min() == counts.max() == facts["releases_made"] == 4
     )  # all records, once per release
-    rows, made = (fitted._space.leading(each) for each in (target, fitted.synthetic_))
+    rows, made = (fitted._space.coordinates(each) for each in (target, fitted.synthetic_))
     assert np.abs(made[:, None] - rows).max(2).min() > 1e-6  # no record is copied
     source, labels = X[domain > 0].copy(), y[domain > 0]
     X[:] = np.nan
@@ -268,20 +269,20 @@ def test_image_map(adapter, tmp_path, as_bytes):
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(600, 5)), np.arange(600) % 3
 X[:, 0] += 3 * Y
-SPACE = SourceSpace.of(X, n_target=100, mu=1.0, normalise=False)
+SPACE = SourceSpace.from_source(X, n_target=100, mu=1.0, normalise=False)
 
 
 def target(move, signal=9.0, noise=0.0):
     moved = X + np.asarray(move)
-    return SyntheticTarget(moved, SPACE.leading(moved), signal, noise)
+    return SyntheticTarget(moved, SPACE.coordinates(moved), signal, noise)
 
 
 def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
     """A synthetic target trained in two runs does not state the second run's epsilon alone."""
     made = adapt(SPACE, target(0, signal=1.0), X, Y)
     for facts, expected in FURTHER_RUNS:
-        made.save(tmp_path / "c.pt", facts)
-        guarantee = TargetClassifier.load(tmp_path / "c.pt")[1]
+        write_classifier(made, tmp_path / "c.pt", facts)
+        guarantee = read_classifier(tmp_path / "c.pt")[1]
         assert (guarantee["epsilon"], guarantee["sound"]) == expected
 
 
@@ -294,9 +295,9 @@ def test_the_shift_is_relative_to_the_distance_of_the_classes(move):
     found = adapt(SPACE, target(move), X, Y)
     assert found.shift == pytest.approx(kept / 6, rel=0.15, abs=0.01)
     for factor in (1e-3, 1e3):  # of no unit
-        scaled = SourceSpace.of(factor * X, n_target=100, mu=1.0, normalise=False)
+        scaled = SourceSpace.from_source(factor * X, n_target=100, mu=1.0, normalise=False)
         moved = factor * (X + np.asarray(move))
-        same = SyntheticTarget(moved, scaled.leading(moved), signal=9.0, noise=0.0)
+        same = SyntheticTarget(moved, scaled.coordinates(moved), signal=9.0, noise=0.0)
         assert adapt(scaled, same, factor * X, Y).shift == pytest.approx(found.shift, abs=1e-4)
     assert (
         adapt(SPACE, target(move, noise=10.0), X, Y).shift == 0.0

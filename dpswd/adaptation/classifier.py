@@ -1,190 +1,148 @@
-r"""Classifier of target records, trained on labelled source records and a synthetic target: post-processing.
+r"""Classifier of target records, trained on a source and a synthetic target.
 
-Fallback. Let :math:`m_c` be the displacement of class c under ``class_shift`` (:mod:`dpswd.adaptation.methods`),
-:math:`\mu_c - \mu` the distance of its mean from that of the source, :math:`\pi_c` its share of the source, W the
-covariance of the source within classes, and :math:`\nu^2` the variance of the noise of the released mean, per
-coordinate. The shift is
+The source is labelled and public, and the synthetic target is drawn from a released generator, so
+that everything here is post-processing.
+
+Fallback. Let :math:`m_c` be the displacement of class c under ``class_shift``
+(:mod:`dpswd.adaptation.methods`), :math:`\mu_c - \mu` the distance of its mean from that of the
+source, :math:`\pi_c` its share of the source, W the covariance of the source within classes, and
+:math:`\nu^2` the variance of the noise of the released mean, per coordinate. The shift is
 
 .. math:: s = \frac{\sum_c \pi_c \, m_c^\top W^{-1} m_c - \nu^2 \operatorname{tr} W^{-1}}
                    {\sum_c \pi_c \, (\mu_c - \mu)^\top W^{-1} (\mu_c - \mu)},
 
-how far classes move, less what noise of the mean explains, relative to how far they lie apart. Where the forecast puts
-the signal-to-noise ratio of the mean below 2, or s is below ``min_shift``, the result is the plain classifier of the
-source, trained on its records as they came. The second condition does not apply to the image map, whose few parameters
-stay near the identity where the target looks like the source. docs/adaptation.md has both kinds of error.
+how far classes move, less what noise of the mean explains, relative to how far they lie apart.
+Where the forecast puts the signal-to-noise ratio of the mean below 2, or s is below ``min_shift``,
+the result is the plain classifier of the source, trained on its records as they came. The second
+condition does not apply to the image map, whose few parameters stay near the identity where the
+target looks like the source. docs/adaptation.md has both kinds of error.
 """
 
-import copy
 import dataclasses
-import inspect
 import math
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ot.da
 import torch
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from dpswd import __version__
-from dpswd._files import atomic_write
 from dpswd._layout import Array
-from dpswd.accounting.guarantee import stated_guarantee
-from dpswd.adaptation.methods import N_HIDDEN, ImageMap, class_shift
+from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolve_method
 from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
-from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
-from dpswd.networks.classifiers import SmallCNN
 from dpswd.networks.generator import draw, seeded
 from dpswd.records import floats
 
-__all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt", "resolved"]
+__all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt"]
 
+# Least shift for which the method is used, from the errors that docs/adaptation.md measures.
 MIN_SHIFT = 0.7
-_LEAST_SIGNAL = 2.0  # signal-to-noise ratio of the mean below which nothing is adapted
-_RIDGE = 1e-3  # share of the mean variance that is added to W
-_MASKED = -1  # label of target records in skada
-_FORMAT = 4
-_FACTS, _LINEAR = ("adapted", "shift", "verdict"), ("coef_", "intercept_")  # in a file
-_PART = 500  # images that a network maps at a time
+# Nothing is adapted where the signal-to-noise ratio of the mean is below this.
+_LEAST_SIGNAL = 2.0
+# Part of the mean variance that is added to W, and a floor, so that W can be inverted.
+_RIDGE = 1e-3
+_LEAST_VARIANCE = 1e-12
+_LEAST_DISTANCE = 1e-12
+# Label of target records in skada.
+_MASKED = -1
+# Domain of target records in skada: negative.
+_TARGET_DOMAIN = -2
+_MAX_ITERATIONS = 300  # of the logistic regression
+# A network maps images in parts of this size, which bounds the memory.
+_PART = 500
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SyntheticTarget:
-    """Synthetic target records and what is known of their noise."""
+    """Synthetic target records and their noise.
 
-    records: Array  # (n, ...), of the shape of the source; vectors without the directions that were left out
-    rows: Array  # their leading coordinates (n, p)
-    signal: float  # forecast signal-to-noise ratio of the mean
-    noise: float  # norm of the noise of the mean, in coordinates
+    Attributes:
+        records: Records (n, ...) of the shape of the source; vectors have no component along the
+            directions that were left out.
+        rows: Their coordinates (n, p).
+        signal: Forecast signal-to-noise ratio of the mean.
+        noise: Norm of the noise of the mean, in coordinates.
+    """
+
+    records: Array
+    rows: Array
+    signal: float
+    noise: float
 
     @classmethod
     def draw(
         cls, generator: MixtureGenerator, space: SourceSpace, n: int, seed: int
     ) -> "SyntheticTarget":
-        """Draw n records of a generator of coordinates or of images; the global random state stays as it is."""
+        """Draw n records; the global random state stays as it is.
+
+        Args:
+            generator: Fitted generator without classes, of images or of coordinates.
+            space: Coordinates of the source.
+            n: Number of records.
+            seed: Seed of the latent codes.
+        """
         assert generator.structure is not None  # set by the fit
-        images, signal = len(space.shape) > 1, float(generator.structure.signal_to_noise["means"])
         with seeded(seed):
             drawn = draw(generator, torch.zeros(n, dtype=torch.int64))
-        records = drawn.clamp(0, 1).numpy() if images else space.vectors(drawn.double().numpy())
-        rows = space.leading(records) if images else drawn.double().numpy()
-        unit = float(generator.synthesis[0].norm()) / (space.radius if images else 1.0)
-        return cls(records, rows, signal, unit * math.sqrt(BETWEEN) * ROW_NORM / signal)
+        # Length, in coordinates, of a released row of norm 1.
+        unit = float(generator.synthesis[0].norm())
+        if len(space.shape) > 1:
+            records = drawn.clamp(0, 1).numpy()
+            rows = space.coordinates(records)
+            unit = unit / space.radius
+        else:
+            rows = drawn.double().numpy()
+            records = space.vectors(rows)
+        signal = float(generator.structure.signal_to_noise["means"])
+        noise = unit * math.sqrt(BETWEEN) * ROW_NORM / signal
+        return cls(records, rows, signal, noise)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TargetClassifier:
-    """Trained classifier with its preprocessing."""
+    """Trained classifier with its preprocessing.
+
+    Attributes:
+        space: Coordinates that a model of scikit-learn reads.
+        classes: Names (C,) of the classes.
+        model: A classifier of scikit-learn of coordinates, or a network of images; both predict
+            numbers of classes.
+        adapted: Whether the method was used; ``False`` for the classifier of the source.
+        shift: The shift s of the module's docstring.
+        verdict: One sentence on what was done and why.
+    """
 
     space: SourceSpace
-    classes: Array  # names (C,)
-    model: Any  # of scikit-learn, in the directions of ``space``, or a network for images; predicts numbers of classes
-    adapted: bool  # False for the classifier of the source
-    shift: float  # s of the module's docstring
-    verdict: str  # what was done and why
+    classes: Array
+    model: Any
+    adapted: bool
+    shift: float
+    verdict: str
 
     def predict(self, records: Array) -> Array:
-        """Return the classes (n,) of records (n, ...) of the shape of the source."""
-        network = isinstance(self.model, torch.nn.Module)
-        found = (
-            self.predict_proba(records).argmax(1)
-            if network
-            else self.model.predict(self.space.leading(records))
-        )
-        names: Array = self.classes[np.asarray(found).astype(int)]
+        """Return the classes (n,) of records (n, ...) of the shape of the source.
+
+        Raises:
+            InputError: If the records have another shape.
+        """
+        if isinstance(self.model, torch.nn.Module):
+            numbers = self.predict_proba(records).argmax(1)
+        else:
+            numbers = np.asarray(self.model.predict(self.space.coordinates(records)))
+        names: Array = self.classes[numbers.astype(int)]
         return names
 
     @torch.no_grad()
     def predict_proba(self, records: Array) -> Array:
-        """Return the probabilities (n, C) of the classes."""
-        rows = self.space.leading(records)  # of the shape of the source
+        """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
+        rows = self.space.coordinates(records)  # refuses records of another shape
         if not isinstance(self.model, torch.nn.Module):
             return np.asarray(self.model.predict_proba(rows))
-        scores = torch.cat(
-            [self.model(part) for part in floats(torch.from_numpy(records)).split(_PART)]
-        )
+        images = floats(torch.from_numpy(records))
+        scores = torch.cat([self.model(part) for part in images.split(_PART)])
         return np.asarray(scores.double().softmax(1).numpy())
-
-    def save(self, path: str | Path, guarantee: dict[str, Any]) -> None:
-        """Write weights, preprocessing, classes and guarantee to one file; see :meth:`dpswd.PrivateAdapter.save`."""
-        if isinstance(self.model, torch.nn.Module):
-            weights = {
-                name: value.detach().clone() for name, value in self.model.state_dict().items()
-            }
-        elif type(self.model) is LogisticRegression:
-            weights = {name: torch.from_numpy(getattr(self.model, name)) for name in _LINEAR}
-        else:
-            remedy = "choose a transport or a method of this library"
-            raise InputError(
-                f"Expected a logistic regression to save, got {type(self.model).__name__}; {remedy}."
-            )
-        space = vars(self.space).items()
-        content = {
-            "format": _FORMAT,
-            "version": __version__,
-            "space": {
-                name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in space
-            },
-            "classes": self.classes.tolist(),
-            "weights": weights,
-            **{name: getattr(self, name) for name in _FACTS},
-            "guarantee": stated_guarantee(guarantee),
-        }
-        atomic_write(path, partial(torch.save, content))
-
-    @classmethod
-    def load(cls, path: str | Path) -> tuple["TargetClassifier", dict[str, Any]]:
-        """Read a file of :meth:`save`, and the guarantee of its run; no code of the file is run."""
-        with read_file(path, "classifier", _FORMAT) as content:
-            stored: dict[str, Any] = content["space"]
-            arrays = {name: v.numpy() for name, v in stored.items() if isinstance(v, torch.Tensor)}
-            space = SourceSpace(**stored | arrays)
-            classes, weights, model = (
-                np.array(content["classes"]),
-                content["weights"],
-                LogisticRegression(),
-            )
-            if set(weights) == set(_LINEAR):
-                model.coef_, model.intercept_ = (weights[name].numpy() for name in _LINEAR)
-                model.classes_, model.n_features_in_ = np.arange(len(classes)), model.coef_.shape[1]
-            else:
-                model = SmallCNN(space.shape[0], len(classes), N_HIDDEN)
-                model.load_state_dict(weights)
-                model.eval()
-            return cls(space, classes, model, *(content[name] for name in _FACTS)), content[
-                "guarantee"
-            ]
-
-
-def resolved(method: Any, images: bool) -> Any:
-    """Return a copy of a method; an :class:`ImageMap`, or ``None`` (class shift), for a name."""
-    if isinstance(method, str) and method == "class_shift":
-        return None
-    method = ImageMap() if isinstance(method, str) and method == "image_map" else method
-    if not hasattr(method, "fit"):
-        raise InputError(
-            f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}."
-        )
-    if isinstance(method, ImageMap) and not images:
-        raise InputError("Expected images for method image_map, got vectors; choose class_shift.")
-    if isinstance(method, ImageMap) or _is_transport(method):
-        return copy.deepcopy(method)
-    if not hasattr(method, "predict"):
-        raise InputError(
-            "Expected method with predict, got one without; append a classifier to the pipeline."
-        )
-    return clone(method)
-
-
-def _is_transport(method: Any) -> bool:
-    return (
-        isinstance(method, ot.da.BaseTransport) or "Xs" in inspect.signature(method.fit).parameters
-    )
 
 
 def adapt(
@@ -197,62 +155,139 @@ def adapt(
     min_shift: float = MIN_SHIFT,
     seed: int = 0,
 ) -> TargetClassifier:
-    """Train a classifier of target records from source records (n, ...) and their classes; reads no private record."""
-    method = resolved(method, len(space.shape) > 1)
-    if np.shape(labels) != source.shape[:1]:
+    """Train a classifier of target records; reads no private record.
+
+    Args:
+        space: Coordinates of the source.
+        target: The synthetic target.
+        source: Source records (n, ...).
+        labels: Their classes (n,).
+        method: See :class:`dpswd.PrivateAdapter`.
+        min_shift: Least shift for which the method is used.
+        seed: Seed of the method.
+
+    Raises:
+        InputError: If the method is unknown, or the labels do not fit the records.
+    """
+    method = resolve_method(method, has_images=len(space.shape) > 1)
+    classes, numbers = _numbered(labels, len(source))
+    rows = space.coordinates(source)
+    moved = class_shift(rows, numbers, target.rows, seed)
+    shift = _relative_shift(rows, moved, numbers, target.noise)
+    least_shift = min_shift
+    if isinstance(method, ImageMap):
+        least_shift = 0.0
+    adapted = target.signal >= _LEAST_SIGNAL and shift >= least_shift
+    verdict = _verdict(adapted, shift, target.signal, least_shift)
+    if isinstance(method, ImageMap):
+        target_records = None
+        if adapted:
+            target_records = target.records
+        model = _image_network(method, source, numbers, target_records, seed)
+        space = SourceSpace.identity(source.shape[1:])
+    elif adapted:
+        model = _adapted_classifier(method, rows, moved, numbers, target.rows)
+    else:
+        model = _source_classifier(source, numbers)
+        space = SourceSpace.identity(source.shape[1:])
+    return TargetClassifier(space, classes, model, adapted, shift, verdict)
+
+
+def _numbered(labels: Array, n_records: int) -> tuple[Array, Array]:
+    """Return the classes (C,) of labels, and the number (n,) of each label among them."""
+    if np.shape(labels) != (n_records,):
         raise InputError(
-            f"Expected y of shape {source.shape[:1]}, as many as X, got {np.shape(labels)}."
+            f"Expected y of shape {(n_records,)}, as many as X, got {np.shape(labels)}."
         )
     classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
-    rows = space.leading(source)
-    moved = class_shift(rows, numbers, target.rows, seed)
-    shift = _shift(rows, moved - rows, numbers, target.noise)
-    least = 0.0 if isinstance(method, ImageMap) else min_shift
-    adapted = target.signal >= _LEAST_SIGNAL and shift >= least
-    plain = LogisticRegression(max_iter=300)
-    if isinstance(method, ImageMap) or not adapted:
-        space = SourceSpace(
-            source.shape[1:], False, np.zeros(math.prod(source.shape[1:])), 1.0
-        )  # records as they came
-    if isinstance(method, ImageMap):
-        aim = torch.from_numpy(target.records) if adapted else None
-        model: Any = method.fit(
-            floats(torch.from_numpy(source)), torch.from_numpy(numbers), aim, seed
-        )
-    elif not adapted:
-        model = plain.fit(source if source.ndim == 2 else flat(source), numbers)
-    elif method is None:
-        model = plain.fit(moved, numbers)
-    elif _is_transport(method):
-        model = plain.fit(
-            np.asarray(method.fit(Xs=rows, ys=numbers, Xt=target.rows).transform(Xs=rows)), numbers
-        )
-    else:
-        domain = np.r_[np.ones(len(rows), dtype=int), np.full(len(target.rows), -2)]
-        known = np.r_[numbers, np.full(len(target.rows), _MASKED)]
-        model = method.fit(np.r_[rows, target.rows], known, sample_domain=domain)
-    return TargetClassifier(
-        space, classes, model, adapted, shift, _verdict(adapted, shift, target.signal, least)
-    )
+    return classes, numbers
 
 
-def _shift(rows: Array, displacements: Array, numbers: Array, noise: float) -> float:
-    """Return the shift s of the module's docstring, at least 0."""
-    means = np.stack([rows[numbers == c].mean(0) for c in range(numbers.max() + 1)])
-    within = np.cov(rows - means[numbers], rowvar=False).reshape(rows.shape[1], -1)
-    within += (_RIDGE * np.trace(within) / len(within) + 1e-12) * np.eye(len(within))
-    precision = np.linalg.inv(within)
-    moved, apart = (
-        float(np.einsum("np,pq,nq->n", each, precision, each).mean())
-        for each in (displacements, means[numbers] - rows.mean(0))
-    )
-    return max(0.0, moved - noise**2 / len(within) * float(np.trace(precision))) / max(apart, 1e-12)
+def _relative_shift(rows: Array, moved: Array, numbers: Array, noise: float) -> float:
+    """Return the shift s of the module's docstring, at least 0.
+
+    Args:
+        rows: Source rows (n, p).
+        moved: The rows after ``class_shift``.
+        numbers: Numbers (n,) of their classes.
+        noise: Norm of the noise of the released mean.
+    """
+    n_classes = numbers.max() + 1
+    means = np.stack([rows[numbers == number].mean(0) for number in range(n_classes)])
+    precision = _inverse_covariance(rows - means[numbers])
+    displacement = _mean_square(moved - rows, precision)
+    explained = noise**2 / len(precision) * float(np.trace(precision))
+    distance = _mean_square(means[numbers] - rows.mean(0), precision)
+    return max(0.0, displacement - explained) / max(distance, _LEAST_DISTANCE)
 
 
-def _verdict(adapted: bool, shift: float, signal: float, min_shift: float) -> str:
-    moved = f"classes moved by {shift:.3g} of their distance (squared)"
+def _inverse_covariance(rows: Array) -> Array:
+    """Return the inverse (p, p) of the covariance of rows (n, p), with a ridge."""
+    dim = rows.shape[1]
+    covariance = np.cov(rows, rowvar=False).reshape(dim, dim)
+    ridge = _RIDGE * np.trace(covariance) / dim + _LEAST_VARIANCE
+    return np.linalg.inv(covariance + ridge * np.eye(dim))
+
+
+def _mean_square(rows: Array, precision: Array) -> float:
+    """Return the mean of x^T P x over rows x (n, p), for P (p, p)."""
+    return float(np.einsum("np,pq,nq->n", rows, precision, rows).mean())
+
+
+def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
+    """Return one sentence on what was done and why."""
+    move = f"classes moved by {shift:.3g} of their distance (squared)"
     if adapted:
-        return f"Adapted: {moved}."
+        return f"Adapted: {move}."
     if signal < _LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    return f"Classifier of the source: {moved}, less than min_shift={min_shift:g}."
+    return f"Classifier of the source: {move}, less than min_shift={least_shift:g}."
+
+
+def _image_network(
+    method: ImageMap, source: Array, numbers: Array, target: Array | None, seed: int
+) -> Any:
+    """Train the network of an image map; without a target, on the source as it is."""
+    images = floats(torch.from_numpy(source))
+    target_images = None
+    if target is not None:
+        target_images = torch.from_numpy(target)
+    return method.fit(images, torch.from_numpy(numbers), target_images, seed)
+
+
+def _source_classifier(source: Array, numbers: Array) -> Any:
+    """Train the plain classifier on records as they came."""
+    vectors = source
+    if source.ndim > 2:
+        vectors = flat(source)
+    return _logistic_regression().fit(vectors, numbers)
+
+
+def _adapted_classifier(
+    method: Any, rows: Array, moved: Array, numbers: Array, target_rows: Array
+) -> Any:
+    """Train a classifier of rows by a method between source and synthetic target.
+
+    Args:
+        method: The result of :func:`~dpswd.adaptation.methods.resolve_method`.
+        rows: Source rows (n, p).
+        moved: The rows after ``class_shift``.
+        numbers: Numbers (n,) of their classes.
+        target_rows: Synthetic target rows (m, p).
+    """
+    if isinstance(method, str):  # "class_shift"
+        return _logistic_regression().fit(moved, numbers)
+    if is_transport(method):
+        fitted = method.fit(Xs=rows, ys=numbers, Xt=target_rows)
+        transported = np.asarray(fitted.transform(Xs=rows))
+        return _logistic_regression().fit(transported, numbers)
+    all_rows = np.concatenate([rows, target_rows])
+    all_numbers = np.concatenate([numbers, np.full(len(target_rows), _MASKED)])
+    source_domain = np.ones(len(rows), dtype=int)
+    domain = np.concatenate([source_domain, np.full(len(target_rows), _TARGET_DOMAIN)])
+    return method.fit(all_rows, all_numbers, sample_domain=domain)
+
+
+def _logistic_regression() -> Any:
+    """Return the classifier of vectors, not fitted."""
+    return LogisticRegression(max_iter=_MAX_ITERATIONS)

@@ -1,11 +1,13 @@
-r"""Records of a source and a target as arrays, and their public coordinates.
+r"""Public coordinates of the records of a source and a target.
 
-Records are centred at the mean of the source and divided by its root mean square distance from it. The leading
-coordinates are its principal directions: at most 32, and at most half of the number whose second moment can be released
-(:mod:`dpswd.mixture.structure`). The private generator is fitted to them, or to images as they are.
+Records are centred at the mean of the source and divided by its root mean square distance from it.
+The coordinates are then those along the leading principal directions of the source: at most 32, and
+at most half of the number whose second moment can be released (:mod:`dpswd.mixture.structure`). The
+private generator is fitted to these coordinates, or to images as they are.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -20,53 +22,103 @@ __all__ = ["SourceSpace", "flat"]
 
 _MAX_DIRECTIONS = 32
 
+# A vector shorter than this is divided by it, not by its norm.
+_LEAST_NORM = 1e-12
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SourceSpace:
-    """Map from records to coordinates."""
+    """Map from records to coordinates of the source.
 
-    shape: tuple[int, ...]  # of a record: (d,), or (C, H, W) for images
-    normalise: bool  # scale every vector to norm 1 first
-    centre: Array  # mean of the source (d,), after the scaling
-    radius: float  # root mean square distance of the source from the mean
-    basis: Array | None = (
-        None  # principal directions (d, p) of the source; None for all of the space
-    )
+    Attributes:
+        shape: Shape of a record: (d,), or (C, H, W) for images.
+        normalise: Whether every vector is scaled to norm 1 first.
+        centre: Mean (d,) of the source, after that scaling.
+        radius: Root mean square distance of the source from its mean.
+        basis: Principal directions (d, p) of the source; ``None`` for all of the space.
+    """
+
+    shape: tuple[int, ...]
+    normalise: bool
+    centre: Array
+    radius: float
+    basis: Array | None = None
 
     @classmethod
-    def of(cls, source: Array, n_target: int, mu: float, normalise: bool) -> "SourceSpace":
-        """Return the coordinates for a source, the number N of target records and the budget mu."""
+    def from_source(
+        cls, source: Array, n_target: int, mu: float, normalise: bool = False
+    ) -> "SourceSpace":
+        """Return the coordinates along the leading directions of a source.
+
+        Args:
+            source: Records (n, ...) of the source.
+            n_target: Number N of target records.
+            mu: Budget of Gaussian differential privacy of the target.
+            normalise: Whether every vector is scaled to norm 1 first.
+        """
         rows = flat(source, normalise)
         centre = rows.mean(0)
-        radius = float(np.sqrt(np.square(rows - centre).sum(1).mean())) or 1.0
-        p = int(min(_MAX_DIRECTIONS, max(2.0, (mu * n_target) ** (2 / 3) / 2), *rows.shape))
-        basis = PCA(p, random_state=0).fit(rows).components_.T
+        mean_square = np.square(rows - centre).sum(1).mean()
+        radius = float(np.sqrt(mean_square)) or 1.0
+        # A second moment of (mu N)^(2/3) directions can be released, see ``forecast``.
+        n_released = max(2.0, (mu * n_target) ** (2 / 3) / 2)
+        n_directions = int(min(_MAX_DIRECTIONS, n_released, *rows.shape))
+        basis = PCA(n_directions, random_state=0).fit(rows).components_.T
         return cls(source.shape[1:], normalise, centre, radius, basis)
 
-    def leading(self, records: Array) -> Array:
-        """Return the leading coordinates (n, p) of records (n, ...)."""
+    @classmethod
+    def identity(cls, shape: tuple[int, ...]) -> "SourceSpace":
+        """Return the coordinates that are the entries of a record as they come."""
+        return cls(shape, normalise=False, centre=np.zeros(math.prod(shape)), radius=1.0)
+
+    def coordinates(self, records: Array) -> Array:
+        """Return the coordinates (n, p) of records (n, ...).
+
+        Raises:
+            InputError: If the records are not of the shape of the source.
+        """
         if records.shape[1:] != self.shape:
             raise InputError(
-                f"Expected X with records of shape {self.shape}, got {records.shape[1:]}."
+                f"Expected X with records of shape {self.shape}, as in the source, "
+                f"got {records.shape[1:]}."
             )
         rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
-        return rows if self.basis is None else rows @ self.basis
+        if self.basis is None:
+            return rows
+        return rows @ self.basis
 
     def target_rows(self, target: Array) -> Tensor:
-        """Return leading coordinates (n, p) in float32; a record that overflows becomes the zero row."""
-        return finite(torch.from_numpy(self.leading(target)).float(), "zero")
+        """Return the coordinates (n, p) of private records in float32.
 
-    def vectors(self, leading: Array) -> Array:
-        """Return the vectors (n, d) with these leading coordinates, and 0 for the remaining ones."""
-        rows: Array = leading if self.basis is None else leading @ self.basis.T
-        return rows * self.radius + self.centre
+        A record whose coordinates are not finite in float32 becomes the zero row.
+        """
+        rows = torch.from_numpy(self.coordinates(target)).float()
+        return finite(rows, "zero")
+
+    def vectors(self, coordinates: Array) -> Array:
+        """Return the vectors (n, d) with these coordinates (n, p).
+
+        They are zero along the directions that have no coordinate.
+        """
+        rows = coordinates
+        if self.basis is not None:
+            rows = coordinates @ self.basis.T
+        vectors: Array = rows * self.radius + self.centre
+        return vectors
 
 
 def flat(records: Array, normalise: bool = False) -> Array:
-    """Return records (n, ...) as vectors (n, d) in float64; bytes of images become pixels in [0, 1]."""
+    """Return records (n, ...) as vectors (n, d) in float64.
+
+    Args:
+        records: Vectors or images; bytes of images become pixels in [0, 1].
+        normalise: Whether vectors are scaled to norm 1; images are not.
+    """
     rows: Array = records.reshape(len(records), -1).astype(np.float64)
-    if records.ndim > 2 and records.dtype == np.uint8:
+    is_image = records.ndim > 2
+    if is_image and records.dtype == np.uint8:
         return rows / 255
-    if normalise and records.ndim == 2:
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    if normalise and not is_image:
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows / np.maximum(norms, _LEAST_NORM)
     return rows

@@ -80,8 +80,8 @@ class Target:
         first, source = digits[:N_TARGET], digits[N_TARGET:]
         second = first.copy()
         second[0] = 1.0
-        space = SourceSpace.of(source, N_TARGET, mu, normalise=False)
-        self.mu, self.reference = mu, torch.from_numpy(space.leading(source)).float()
+        space = SourceSpace.from_source(source, N_TARGET, mu, normalise=False)
+        self.mu, self.reference = mu, torch.from_numpy(space.coordinates(source)).float()
         self.records = [PrivateRecords(space.target_rows(vectors)) for vectors in (first, second)]
 
     def fit(self, which: int, replayed: list[Tensor] | None = None) -> Transcript:

@@ -1,0 +1,124 @@
+"""Files of adapted classifiers: written and read without code."""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from dpswd import __version__
+from dpswd._files import atomic_write
+from dpswd.accounting.guarantee import stated_guarantee
+from dpswd.adaptation.classifier import TargetClassifier
+from dpswd.adaptation.methods import N_HIDDEN
+from dpswd.adaptation.space import SourceSpace
+from dpswd.errors import InputError
+from dpswd.files.archives import read_file
+from dpswd.networks.classifiers import SmallCNN
+
+__all__ = ["read_classifier", "write_classifier"]
+
+# Version of the file format; it changes with the keys of a file or their meaning.
+FORMAT = 4
+
+# Attributes of a logistic regression that are written.
+_LINEAR = ("coef_", "intercept_")
+
+
+def write_classifier(
+    classifier: TargetClassifier, path: str | Path, guarantee: dict[str, Any]
+) -> None:
+    """Write weights, preprocessing, classes and guarantee to one file, atomically.
+
+    Args:
+        classifier: A classifier whose model is a logistic regression or a network of this library.
+        path: The file.
+        guarantee: Facts of ``privacy.json``; those that state the guarantee are written.
+
+    Raises:
+        InputError: If the model is another one, or the file cannot be written.
+    """
+    content = {
+        "format": FORMAT,
+        "version": __version__,
+        "space": _tensors_of_space(classifier.space),
+        "classes": classifier.classes.tolist(),
+        "weights": _weights(classifier.model),
+        "adapted": classifier.adapted,
+        "shift": classifier.shift,
+        "verdict": classifier.verdict,
+        "guarantee": stated_guarantee(guarantee),
+    }
+    atomic_write(path, partial(torch.save, content))
+
+
+def read_classifier(path: str | Path) -> tuple[TargetClassifier, dict[str, Any]]:
+    """Read a classifier and the guarantee of its run; no code of the file is run.
+
+    Raises:
+        InputError: If the file is missing or is not a classifier.
+    """
+    with read_file(path, "classifier", FORMAT) as content:
+        space = _space_of_tensors(content["space"])
+        classes = np.array(content["classes"])
+        classifier = TargetClassifier(
+            space,
+            classes,
+            _model(content["weights"], space, len(classes)),
+            adapted=content["adapted"],
+            shift=content["shift"],
+            verdict=content["verdict"],
+        )
+        guarantee: dict[str, Any] = content["guarantee"]
+    return classifier, guarantee
+
+
+def _tensors_of_space(space: SourceSpace) -> dict[str, Any]:
+    """Return the fields of a space, with tensors in place of arrays."""
+    fields = {}
+    for field in dataclasses.fields(space):
+        value = getattr(space, field.name)
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+        fields[field.name] = value
+    return fields
+
+
+def _space_of_tensors(fields: dict[str, Any]) -> SourceSpace:
+    """Return the space of fields that :func:`_tensors_of_space` returned."""
+    arrays = {}
+    for name, value in fields.items():
+        if isinstance(value, torch.Tensor):
+            value = value.numpy()
+        arrays[name] = value
+    return SourceSpace(**arrays)
+
+
+def _weights(model: Any) -> dict[str, torch.Tensor]:
+    """Return the weights of a model by name."""
+    if isinstance(model, torch.nn.Module):
+        state = model.state_dict()
+        return {name: value.detach().clone() for name, value in state.items()}
+    if type(model) is LogisticRegression:
+        return {name: torch.from_numpy(getattr(model, name)) for name in _LINEAR}
+    raise InputError(
+        f"Expected a logistic regression to save, got {type(model).__name__}; "
+        "choose a transport or a method of this library."
+    )
+
+
+def _model(weights: dict[str, torch.Tensor], space: SourceSpace, n_classes: int) -> Any:
+    """Return the logistic regression or the network that has these weights."""
+    if set(weights) != set(_LINEAR):
+        network = SmallCNN(space.shape[0], n_classes, N_HIDDEN)
+        network.load_state_dict(weights)
+        return network.eval()
+    model = LogisticRegression()
+    model.coef_ = weights["coef_"].numpy()
+    model.intercept_ = weights["intercept_"].numpy()
+    model.classes_ = np.arange(n_classes)
+    model.n_features_in_ = model.coef_.shape[1]
+    return model
