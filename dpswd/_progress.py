@@ -8,32 +8,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SHOWN = 2000  # number of records from which on a bar is shown
+# Number of records from which on a pass over them takes long enough for a bar.
+_FEWEST_RECORDS = 2000
 
 
 def say(text: str) -> None:
     """Write one line to stderr, on rank 0 only."""
-    torch: Any = sys.modules.get("torch")  # commands write lines without importing torch
-    if (
-        torch is not None
-        and torch.distributed.is_available()
-        and torch.distributed.is_initialized()
-    ):
-        rank = torch.distributed.get_rank()
-    else:
-        rank = int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
-    if rank == 0:
+    if _rank() == 0:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
 
-def passing(parts: "Sequence[Tensor]", what: str, *, shown: bool = True) -> "Iterator[Tensor]":
-    """Yield the parts of an index behind a progress bar on stderr, which vanishes at the end of the pass."""
-    total = sum(map(len, parts))
-    if not shown or total < _SHOWN or not sys.stderr.isatty():
+def _rank() -> int:
+    """Return the rank of this process, from torch.distributed or from the launcher."""
+    torch: Any = sys.modules.get("torch")  # commands write lines without importing torch
+    if torch is not None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank())
+    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
+
+
+def passing(
+    parts: "Sequence[Tensor]", description: str, *, shown: bool = True
+) -> "Iterator[Tensor]":
+    """Yield the parts of an index behind a progress bar, which vanishes at the end of the pass.
+
+    Args:
+        parts: Parts (n,) of the index.
+        description: Text beside the bar.
+        shown: Whether a bar may be shown; it is, on a terminal and if there are many records.
+    """
+    n_records = sum(len(part) for part in parts)
+    if not shown or n_records < _FEWEST_RECORDS or not sys.stderr.isatty():
         yield from parts
         return
+    # Imported here, since rich is needed on a terminal only.
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(parts, what, console=Console(stderr=True), transient=True)
+    yield from track(parts, description, console=Console(stderr=True), transient=True)

@@ -1,7 +1,8 @@
-"""Provenance of weights: the runs whose releases a module has seen, carried in the metadata of its ``state_dict``.
+"""Provenance of weights: the runs whose releases a module has seen.
 
-A ``state_dict`` keeps its metadata through ``torch.save`` and ``copy.deepcopy``. A dictionary rebuilt from its items
-loses it; such weights are not recognised.
+The metadata of the ``state_dict`` of a module carry the identifiers of the runs. ``torch.save`` and
+``copy.deepcopy`` keep them. A dictionary that is rebuilt from its items loses them; such weights are
+not recognised.
 """
 
 from collections.abc import Iterable
@@ -9,35 +10,45 @@ from typing import Any
 
 from torch import nn
 
+# Name of the entry in the metadata of a state_dict.
 _KEY = "dpswd_runs"
 
 
 def track_runs(module: nn.Module) -> None:
-    """Let a module carry run identifiers in its ``state_dict``, and add those of every one that is loaded."""
-    module.seen_runs = set()  # type: ignore[assignment]
+    """Let a module carry run identifiers in its ``state_dict``.
+
+    Those of every ``state_dict`` that is loaded into it are added.
+    """
+    module.seen_runs = set()  # type: ignore[assignment]  # no parameter, buffer or module
     module.register_state_dict_post_hook(_save)
     module.register_load_state_dict_pre_hook(_load)
 
 
 def seen_runs(module: nn.Module) -> set[str]:
     """Return the run identifiers that a module and its submodules carry."""
-    return {run for part in _tracked(module) for run in part.seen_runs}
+    runs: set[str] = set()
+    for part in _tracked(module):
+        runs |= part.seen_runs
+    return runs
 
 
 def mark_runs(module: nn.Module, runs: Iterable[str]) -> None:
-    """Add run identifiers to every tracked submodule, whose weights depend on these runs from now on."""
+    """Add run identifiers to every tracked submodule, whose weights depend on these runs."""
     for part in _tracked(module):
         part.seen_runs |= set(runs)
 
 
 def _tracked(module: nn.Module) -> list[Any]:
+    """Return the submodules for which :func:`track_runs` was called, the module included."""
     return [part for part in module.modules() if isinstance(getattr(part, "seen_runs", None), set)]
 
 
 def _save(module: Any, state_dict: Any, prefix: str, metadata: dict[str, Any]) -> None:
+    """Write the run identifiers into the metadata; a hook of ``state_dict``."""
     if module.seen_runs:
         metadata[_KEY] = sorted(module.seen_runs)
 
 
 def _load(module: Any, state_dict: Any, prefix: str, metadata: dict[str, Any], *_: Any) -> None:
+    """Add the run identifiers of the metadata; a hook of ``load_state_dict``."""
     module.seen_runs |= set(metadata.get(_KEY, ()))

@@ -1,9 +1,12 @@
 """Bins of the columns of a table, from public bounds and kinds, and the trees over them.
 
-The values of a column fall into K bins [e_k, e_{k+1}). A bin of one value is an atom: an integer, the two values of a
-binary column, the bounds of any column. The tree of a column groups its bins by 8, these groups by 8, and so on, while
-there are at least two groups; its levels are the bins, the groups, the groups of groups. Values beyond the bounds count
-as the bounds.
+The values of a column fall into K bins [e_k, e_{k+1}). A bin of one value is an atom: an integer,
+the two values of a binary column, the bounds of any column. Values beyond the bounds count as the
+bounds.
+
+The tree of a column groups its bins by 8, these groups by 8, and so on, while there are at least
+two groups. Its levels are the bins, the groups, the groups of groups: a column of 64 bins has a
+level of 64 nodes and one of 8; a binary column has one level of 2 nodes.
 
 Shapes: n rows, d columns, K bins (columns with fewer are padded), M nodes of all trees.
 """
@@ -11,6 +14,7 @@ Shapes: n rows, d columns, K bins (columns with fewer are padded), M nodes of al
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,19 +23,34 @@ from torch.nn.utils.rnn import pad_sequence
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 
-__all__ = ["KINDS", "Bins", "Bounds"]
+__all__ = ["KINDS", "Bins", "Bounds", "Level"]
 
 KINDS = ("numeric", "integer", "binary")
 Bounds = Sequence[tuple[float, float]]  # (low, high) of each column
 
+# Number of bins, or of groups, that a group of the next level holds.
 _BRANCH = 8
+
+
+class Level(NamedTuple):
+    """One level of the tree of a column.
+
+    Attributes:
+        column: Number of the column.
+        width: Number of neighbouring bins in a group; 1 for the bins themselves.
+        n_groups: Number of groups.
+    """
+
+    column: int
+    width: int
+    n_groups: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Bins:
     """Public bins of the columns of a table.
 
-    Args:
+    Attributes:
         edges: (d, K + 1) in float64, increasing, padded with inf.
         atoms: (d, K), values of the bins that are atoms, nan for the others.
         n_bins: Number of bins of each column.
@@ -43,80 +62,122 @@ class Bins:
 
     @classmethod
     def of(cls, bounds: Bounds, kinds: Sequence[str] | None, n_bins: int) -> "Bins":
-        """Return at least 4 bins of equal width, and atoms at the bounds; few integers have bins of their own.
+        """Return at least 4 bins of equal width, and atoms at the bounds, for every column.
+
+        Integers have bins of their own if there are fewer than ``n_bins`` of them.
+
+        Args:
+            bounds: Bounds (low, high) of every column.
+            kinds: Kind of every column; ``None`` if all are numeric.
+            n_bins: Most bins of a column.
 
         Raises:
-            InputError: If a column has no two values within its bounds, or a number is out of range.
+            InputError: If a column has no two values in its bounds, or a number is out of range.
         """
         at_least(4, n_bins=n_bins)
-        kinds = ["numeric"] * len(bounds) if kinds is None else list(kinds)
+        if kinds is None:
+            kinds = ["numeric"] * len(bounds)
         if len(kinds) != len(bounds) or not kinds:
             raise InputError(
                 f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds."
             )
-        found = [
-            _bins(j, *bound, kind, n_bins)
-            for j, (bound, kind) in enumerate(zip(bounds, kinds, strict=True))
-        ]
-        edges, atoms = [edges for edges, _ in found], [values for _, values in found]
-        sizes = tuple(len(values) for values in atoms)
-        return cls(pad_sequence(edges, True, math.inf), pad_sequence(atoms, True, math.nan), sizes)
+        edges = []
+        atoms = []
+        for column, (low, high) in enumerate(bounds):
+            column_edges, column_atoms = _bins(column, low, high, kinds[column], n_bins)
+            edges.append(column_edges)
+            atoms.append(column_atoms)
+        return cls(
+            pad_sequence(edges, batch_first=True, padding_value=math.inf),
+            pad_sequence(atoms, batch_first=True, padding_value=math.nan),
+            tuple(len(values) for values in atoms),
+        )
 
     @property
-    def levels(self) -> list[tuple[int, int, int]]:
-        """Levels of all trees, in the order of the nodes: column, bins per group and number of groups."""
-        return [
-            (j, width, -(-count // width))
-            for j, count in enumerate(self.n_bins)
-            for width in _widths(count)
-        ]
+    def levels(self) -> list[Level]:
+        """Levels of all trees, in the order of the nodes: column by column, bins first."""
+        levels = []
+        for column, count in enumerate(self.n_bins):
+            for width in _widths(count):
+                levels.append(Level(column, width, -(-count // width)))
+        return levels
 
     @property
     def n_nodes(self) -> int:
         """Number M of nodes of all trees."""
-        return sum(groups for _, _, groups in self.levels)
+        return sum(level.n_groups for level in self.levels)
 
     def index(self, rows: Tensor) -> Tensor:
         """Return the bin (n, d) of every entry of ``rows`` (n, d)."""
         edges = self.edges.to(rows.device)
-        inner = torch.searchsorted(edges, rows.double().T.contiguous(), right=True).T - 1
-        return inner.clamp(min=0).minimum(torch.tensor(self.n_bins, device=rows.device) - 1)
+        columns = rows.double().T.contiguous()
+        bins = torch.searchsorted(edges, columns, right=True).T - 1
+        last = torch.tensor(self.n_bins, device=rows.device) - 1
+        return bins.clamp(min=0).minimum(last)
 
     def nodes(self, rows: Tensor) -> Tensor:
         """Return the nodes (n, number of levels), out of M, that hold each row (n, d)."""
-        bins, found, start = self.index(rows), [], 0
-        for j, width, groups in self.levels:
-            found.append(start + bins[:, j] // width)
-            start += groups
-        return torch.stack(found, dim=1)
+        bins = self.index(rows)
+        nodes = []
+        start = 0  # first node of the level
+        for level in self.levels:
+            nodes.append(start + bins[:, level.column] // level.width)
+            start += level.n_groups
+        return torch.stack(nodes, dim=1)
 
 
-def _bins(j: int, low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tensor]:
-    """Return the edges (K + 1,) of the bins of column j and the values (K,) of its atoms."""
+def _bins(column: int, low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges (K + 1,) of the bins of one column and the values (K,) of its atoms."""
     choice(KINDS, kinds=kind)
-    stated = f"({low:g}, {high:g})"
-    low, high = torch.tensor([low, high], dtype=torch.float32).tolist()  # the precision of records
+    bounds = f"({low:g}, {high:g})"
+    # Records are float32, in which a bound may be another number.
+    low, high = torch.tensor([low, high], dtype=torch.float32).tolist()
     if kind == "integer":
-        low, high = math.ceil(low), math.floor(high)
+        low = math.ceil(low)
+        high = math.floor(high)
     if not -math.inf < low < high < math.inf:
         raise InputError(
-            f"Expected bounds with two values of the {kind} column {j} between them, got {stated}."
+            f"Expected bounds with two values of the {kind} column {column} between them, "
+            f"got {bounds}."
         )
     if kind == "binary":
-        values = torch.tensor([low, high], dtype=torch.float64)
-        return torch.tensor([low, (low + high) / 2, math.inf], dtype=torch.float64), values
+        return _binary_bins(low, high)
     if kind == "numeric":
-        inner = torch.linspace(low, high, n_bins - 1, dtype=torch.float64)
-        above = inner.new_tensor([math.nextafter(low, math.inf), math.nextafter(high, math.inf)])
-        values = torch.full((n_bins,), math.nan, dtype=torch.float64)
-        values[0], values[-1] = low, high
-        return torch.cat([inner[:1], above[:1], inner[1:], above[1:]]), values
+        return _numeric_bins(low, high, n_bins)
+    return _integer_bins(int(low), int(high), n_bins)
+
+
+def _binary_bins(low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Return two bins that meet in the middle, whose atoms are the two values."""
+    edges = torch.tensor([low, (low + high) / 2, math.inf], dtype=torch.float64)
+    return edges, torch.tensor([low, high], dtype=torch.float64)
+
+
+def _numeric_bins(low: float, high: float, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return an atom at each bound and ``n_bins - 2`` bins of equal width between them."""
+    inner = torch.linspace(low, high, n_bins - 1, dtype=torch.float64)
+    after_low = inner.new_tensor([math.nextafter(low, math.inf)])
+    after_high = inner.new_tensor([math.nextafter(high, math.inf)])
+    edges = torch.cat([inner[:1], after_low, inner[1:], after_high])
+    atoms = torch.full((n_bins,), math.nan, dtype=torch.float64)
+    atoms[0] = low
+    atoms[-1] = high
+    return edges, atoms
+
+
+def _integer_bins(low: int, high: int, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return a bin for each integer if they are few, else bins of about equal width.
+
+    Edges lie between the integers. A bin of one integer is an atom, as are both bounds.
+    """
     if high - low < n_bins:
-        edges = torch.arange(low, high + 2, dtype=torch.float64)
+        first_integers = torch.arange(low, high + 2, dtype=torch.float64)
     else:
         inner = torch.linspace(low + 1, high, n_bins - 1, dtype=torch.float64).floor()
-        edges = torch.cat([inner.new_tensor([low]), inner, inner.new_tensor([high + 1])])
-    return edges - 0.5, edges[:-1].where(edges.diff() == 1, math.nan)
+        first_integers = torch.cat([inner.new_tensor([low]), inner, inner.new_tensor([high + 1])])
+    n_integers = first_integers.diff()  # in each bin
+    atoms = first_integers[:-1].where(n_integers == 1, math.nan)
+    return first_integers - 0.5, atoms
 
 
 def _widths(count: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""Handles of private records, which show public facts and no record, and records that the user may look at.
+"""Handles of private records, which show public facts, and records that the user may look at.
 
-Public facts are the number N of records, their shape, the classes, and for columns their bounds and kinds. They are
-stated by the user, or taken from the records with a line on the screen. Records are opened in one place,
-:mod:`dpswd.release`. Proofs: docs/theory/private-side.md.
+Public facts are the number N of records, their shape, the classes, and for columns their bounds and
+kinds. They are stated by the user, or taken from the records with a line on the screen. Records are
+opened in one place, :mod:`dpswd.release`. Proofs: docs/theory/private-side.md.
 """
 
 import hashlib
@@ -26,37 +26,56 @@ from dpswd.errors import InputError
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
-IN_MEMORY = 2**30  # bytes of records above which readers leave them on disk
+# Bytes of records above which readers leave them on disk.
+IN_MEMORY = 2**30
+
+# Fewest bins of a column, with which a column is refused that has no two values in its bounds.
+_FEWEST_BINS = 4
 
 
 class SharesHandles(dict[int, Any]):
-    """Memo of a deepcopy that shares the handles which it meets."""
+    """Memo of a ``copy.deepcopy`` that shares handles of records where it meets them.
+
+    Any other deepcopy of a handle is refused. The library copies a row function with such a memo: a
+    bound method of an object that also holds the records is then copied without them.
+    """
 
 
 class _Handle:
-    """Base of the handles: neither pickled nor copied, so that no checkpoint or worker process holds a record."""
+    """Base of the handles, which can be neither pickled nor copied.
+
+    No checkpoint and no worker process can hold a record therefore.
+    """
 
     def __deepcopy__(self, memo: Any) -> Self:
-        return self if isinstance(memo, SharesHandles) else self.__reduce_ex__(4)
+        if isinstance(memo, SharesHandles):
+            return self
+        return self.__reduce_ex__(4)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        name = f"{type(self).__name__}, which would hold private records"
-        remedy = "leave it out: self.save_hyperparameters(ignore=[...])"
         raise InputError(
-            f"Expected no copy of {name}, got one (pickle, deepcopy, torch.save, ...); {remedy}."
+            f"Expected no copy of {type(self).__name__}, which would hold private records, got one "
+            "(pickle, deepcopy, torch.save, ...); "
+            "leave it out: self.save_hyperparameters(ignore=[...])."
         )
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Records on disk, of which :attr:`read` reads some."""
+    """Records on disk, of which :attr:`read` reads some.
 
-    read: Callable[
-        [Tensor], Tensor
-    ]  # maps numbers (n,) to records (n, *sample_shape); InputError at an invalid one
-    shape: tuple[int, ...]  # (N, *sample_shape)
-    dtype: torch.dtype  # uint8 or float32
-    key: str = ""  # checksum of the records or of their names, equal on all ranks of a run
+    Attributes:
+        read: Maps numbers (n,) to records (n, *sample_shape); raises an :class:`InputError` at a
+            record that cannot be read.
+        shape: (N, *sample_shape).
+        dtype: uint8 or float32.
+        key: Checksum of the records or of their names, equal on all ranks of a run.
+    """
+
+    read: Callable[[Tensor], Tensor]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    key: str = ""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -77,11 +96,12 @@ class PrivateRecords(_Handle):
     :class:`dpswd.PrivacyBudget`. The handle can be neither indexed, iterated, pickled nor copied.
 
     Args:
-        X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or rows (N, d). NumPy,
-            torch, or a DataFrame of numbers.
+        X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or
+            vectors (N, d). NumPy, torch, or a DataFrame of numbers.
         y: Classes (N,), or ``None``.
-        classes: Public list of classes. Without it, they are taken from ``y`` with a line on the screen.
-        bounds: Public bounds (low, high) of every column of rows.
+        classes: Public list of classes. Without it, they are taken from ``y`` with a line on the
+            screen.
+        bounds: Public bounds (low, high) of every column of vectors.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
         name: Name of the records in reports.
@@ -90,6 +110,9 @@ class PrivateRecords(_Handle):
         shape: Shape of one record; images as (channels, height, width).
         n_classes: Number of classes; 0 for none.
         classes: Names of the classes in the order of their numbers; ``None`` without classes.
+        bounds: Bounds of the columns; ``None`` if they are not stated.
+        kinds: Kinds of the columns; ``None`` if they are not stated.
+        layout: Format of the caller's records, in which synthetic records are returned.
         taken: The lines that said which facts were taken from the records.
 
     Raises:
@@ -113,37 +136,28 @@ class PrivateRecords(_Handle):
         name: str = "records",
     ) -> None:
         values, layout = as_records(X, unreadable=unreadable)
-        taken = []
+        notices = []  # lines about facts that are taken from the records
         numbers = None
         if y is not None:
             labels = as_labels(y, classes)
             numbers = labels.numbers
             classes = labels.classes
             if labels.notice is not None:
-                taken.append(labels.notice)
-        name_of_y = getattr(y, "name", None)
-        if isinstance(name_of_y, str):
-            layout = replace(layout, target=name_of_y)
+                notices.append(labels.notice)
+        target = getattr(y, "name", None)
+        if isinstance(target, str):  # of a Series
+            layout = replace(layout, target=target)
         if kinds is not None:
             layout = layout.with_kinds(kinds)
         elif layout.kind == "rows":
             notice = layout.notice(values.shape[1])
             if notice is not None:
-                taken.append(notice)
+                notices.append(notice)
             if bounds is not None:
                 kinds = layout.column_kinds(len(bounds))
-        for line in taken:
-            say(line)
-        self._set(
-            values,
-            numbers,
-            classes=classes,
-            layout=layout,
-            name=name,
-            taken=taken,
-            bounds=bounds,
-            kinds=kinds,
-        )
+        for notice in notices:
+            say(notice)
+        self._set(values, numbers, classes, layout, name, notices, bounds, kinds)
 
     @classmethod
     def from_folder(
@@ -159,98 +173,151 @@ class PrivateRecords(_Handle):
 
         The options and their defaults are those of :func:`dpswd.data.read`.
         """
-        from dpswd.data import read  # upwards: readers make handles
+        # This import points upwards, since readers make handles: see .importlinter.
+        from dpswd.data import read
 
-        return read(
+        return read(  # type: ignore[return-value]  # a subclass gets a handle of the base class
             Path(path), size=size, channels=channels, classes=classes, unreadable=unreadable
-        )  # type: ignore[return-value]
+        )
 
     @classmethod
-    def from_values(cls, values: Tensor | Stored, labels: Tensor | None, **facts: Any) -> Self:
-        """Make a handle of converted records; for readers. The facts are those of :meth:`_set`."""
+    def from_values(
+        cls,
+        values: Tensor | Stored,
+        labels: Tensor | None,
+        *,
+        classes: Sequence[Any] | None = None,
+        layout: Layout | None = None,
+        name: str = "records",
+        taken: Sequence[str] = (),
+        bounds: Bounds | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> Self:
+        """Make a handle of converted records; for readers.
+
+        Args:
+            values: Records (N, *sample_shape), bytes or floats.
+            labels: Numbers (N,) of the classes in int64, or ``None``.
+            classes: Public names of the classes; without them, labels are not used.
+            layout: Format of the caller's records; that of ``values`` by default.
+            name: Name of the records in reports.
+            taken: Lines that were shown about facts taken from the records.
+            bounds: Public bounds of every column.
+            kinds: Public kind of every column.
+
+        Raises:
+            InputError: If the facts do not fit the records.
+        """
         records = cls.__new__(cls)
-        records._set(values, labels, **facts)
+        records._set(values, labels, classes, layout, name, taken, bounds, kinds)
         return records
 
     def _set(
         self,
-        values: Tensor | Stored,  # (N, *sample_shape), bytes or floats
-        labels: Tensor | None,  # numbers (N,) of the classes in int64
-        *,
-        classes: Sequence[Any] | None = None,
-        layout: Layout | None = None,  # of the caller's records
-        name: str = "records",
-        taken: Sequence[str] = (),  # lines that were shown about facts taken from the records
-        bounds: Bounds | None = None,
-        kinds: Sequence[str] | None = None,
+        values: Tensor | Stored,
+        labels: Tensor | None,
+        classes: Sequence[Any] | None,
+        layout: Layout | None,
+        name: str,
+        taken: Sequence[str],
+        bounds: Bounds | None,
+        kinds: Sequence[str] | None,
     ) -> None:
-        """Check the facts and keep the records."""
+        """Check the facts and keep the records; the arguments are those of :meth:`from_values`."""
         if labels is None and classes is not None:
             raise InputError(
-                f"Expected y, the class of every record, with classes={list(classes)}, got none; pass it."
+                f"Expected y, the class of every record, with classes={list(classes)}, got none; "
+                "pass it."
             )
         if labels is not None and len(labels) != len(values):
             raise InputError(
                 f"Expected a class per record, got {len(values)} records and {len(labels)} classes."
             )
+        self.name = name
+        self.taken = tuple(taken)
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
-        self.layout, self.name, self.taken = layout or Layout.of(values), name, tuple(taken)
-        self.classes = None if classes is None else list(classes)
-        self.n_classes = len(self.classes or ())
-        labels = (
-            torch.zeros(len(values), dtype=torch.int64)
-            if labels is None or classes is None
-            else labels
-        )
-        for what, given in (("bounds", bounds), ("kinds", kinds)):
-            if given is not None and len(self.shape) != 1:
-                raise InputError(
-                    f"Expected {what} of vectors only, got records of shape {self.shape}; leave them out."
-                )
-            if given is not None and len(given) != self.shape[0]:
-                raise InputError(
-                    f"Expected {what} for each of the {self.shape[0]} columns of rows, got {len(given)}."
-                )
-        self.bounds = (
-            None
-            if bounds is None
-            else [(real("bounds", low), real("bounds", high)) for low, high in bounds]
-        )
-        self.kinds = None if kinds is None else list(kinds)
-        names = self.layout.columns or range(len(self.bounds or ()))
-        for column, (low, high) in zip(names, self.bounds or (), strict=False):
-            if not -math.inf < low < high < math.inf:
-                raise InputError(
-                    f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}."
-                )
-        for kind in self.kinds or ():
-            choice(KINDS, kinds=kind)
+        if layout is None:
+            layout = Layout.of(values)
+        self.layout: Layout = layout
+        self.classes: list[Any] | None = None
+        self.n_classes = 0
+        if classes is not None:
+            self.classes = list(classes)
+            self.n_classes = len(self.classes)
+        self.bounds = self._checked_bounds(bounds)
+        self.kinds = self._checked_kinds(kinds)
         if self.bounds and self.kinds:
-            Bins.of(self.bounds, self.kinds, 4)  # refuses a column without two values
-        self._values, self._labels = values, labels
+            Bins.of(self.bounds, self.kinds, _FEWEST_BINS)  # refuses a column without two values
+        if labels is None or classes is None:
+            labels = torch.zeros(len(values), dtype=torch.int64)
+        self._values = values
+        self._labels = labels
+
+    def _checked_bounds(self, bounds: Bounds | None) -> list[tuple[float, float]] | None:
+        """Return bounds of the columns as floats; refuse those that are not increasing."""
+        if bounds is None:
+            return None
+        self._check_columns("bounds", len(bounds))
+        names = self.layout.columns or range(len(bounds))
+        checked = []
+        for column, (low, high) in zip(names, bounds, strict=False):
+            interval = real("bounds", low), real("bounds", high)
+            if not -math.inf < interval[0] < interval[1] < math.inf:
+                raise InputError(
+                    f"Expected bounds low < high, got ({interval[0]:g}, {interval[1]:g}) for column {column}."
+                )
+            checked.append(interval)
+        return checked
+
+    def _checked_kinds(self, kinds: Sequence[str] | None) -> list[str] | None:
+        """Return kinds of the columns as a list; refuse unknown ones."""
+        if kinds is None:
+            return None
+        self._check_columns("kinds", len(kinds))
+        for kind in kinds:
+            choice(KINDS, kinds=kind)
+        return list(kinds)
+
+    def _check_columns(self, name: str, count: int) -> None:
+        """Refuse a list of ``count`` facts of columns if records are no vectors of this length."""
+        if len(self.shape) != 1:
+            raise InputError(
+                f"Expected {name} of vectors only, got records of shape {self.shape}; "
+                "leave them out."
+            )
+        if count != self.shape[0]:
+            raise InputError(
+                f"Expected {name} for each of the {self.shape[0]} columns of rows, got {count}."
+            )
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __repr__(self) -> str:
-        classes = f", n_classes={self.n_classes}" if self.n_classes else ""
+        classes = ""
+        if self.n_classes:
+            classes = f", n_classes={self.n_classes}"
         return f"PrivateRecords({len(self)} records of shape {self.shape}{classes})"
 
     def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return records at ``index`` as float32, pixels in [0, 1], and their classes. PRIVATE: for dpswd.release."""
+        """Return the records (n, *shape) at ``index`` and their classes (n,). PRIVATE.
+
+        Records are float32, pixels in [0, 1]. Only :mod:`dpswd.release` may call this method.
+        """
         return floats(self._values[index]), self._labels[index]
 
     def digest(self) -> str:
-        """Return a hash of the records, or of their names on disk, that tells two data sets apart. PRIVATE."""
-        found = hashlib.blake2b(repr((len(self), self.shape)).encode())
-        found.update(self._labels.contiguous().numpy().data)
-        values = self._values
-        found.update(
-            values.key.encode()
-            if isinstance(values, Stored)
-            else values.cpu().contiguous().numpy().data
-        )
-        return found.hexdigest()
+        """Return a hash that tells two data sets apart. PRIVATE.
+
+        It is computed from the records and their classes; of records on disk, from their names.
+        """
+        digest = hashlib.blake2b(repr((len(self), self.shape)).encode())
+        digest.update(self._labels.contiguous().numpy().data)
+        if isinstance(self._values, Stored):
+            digest.update(self._values.key.encode())
+        else:
+            digest.update(self._values.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
 
 
 class PrivateBatch(_Handle):
@@ -262,6 +329,9 @@ class PrivateBatch(_Handle):
         records: The records, or ``None`` for the empty batch of a training step without a release.
         size: Number B of records in the batch.
 
+    Raises:
+        InputError: If there are fewer than B records.
+
     Example:
         >>> batch = PrivateBatch(PrivateRecords(torch.zeros(6, 3)), size=4)
         >>> len(batch), batch.to("cpu") is batch
@@ -269,13 +339,17 @@ class PrivateBatch(_Handle):
     """
 
     def __init__(self, records: PrivateRecords | None, size: int) -> None:
-        if records is not None:
+        if records is None:
+            size = 0
+        else:
             at_least(1, batch_size=size)
             if size > len(records):
                 raise InputError(
                     f"Expected batch_size <= {len(records)}, the number of records, got {size}."
                 )
-        self.records, self._size, self._released = records, 0 if records is None else size, False
+        self.records = records
+        self._size = size
+        self._is_released = False
 
     def __len__(self) -> int:
         return self._size
@@ -288,16 +362,20 @@ class PrivateBatch(_Handle):
         return self
 
     def consume(self) -> PrivateRecords:
-        """Return the handle of the records, once; for the loss that releases the batch."""
+        """Return the handle of the records, once; for the loss that releases the batch.
+
+        Raises:
+            InputError: If the batch is empty, or was released before.
+        """
         if self.records is None:
             raise InputError(
                 "Expected a batch with records, got the empty batch of a step without a release."
             )
-        if self._released:
+        if self._is_released:
             raise InputError(
                 "Expected a new batch, got one that was released; each batch serves one release."
             )
-        self._released = True
+        self._is_released = True
         return self.records
 
 
@@ -313,7 +391,8 @@ class Records:
         InputError: If there are no records, or their numbers differ.
 
     Example:
-        >>> records = Records(torch.full((4, 1, 2, 2), 255, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]))
+        >>> values = torch.full((4, 1, 2, 2), 255, dtype=torch.uint8)
+        >>> records = Records(values, torch.tensor([0, 1, 0, 1]))
         >>> len(records), records.floats().max(), records.select(records.labels == 1).labels
         (4, tensor(1.), tensor([1, 1]))
     """
@@ -334,8 +413,8 @@ class Records:
         """Return records as float32; bytes become pixels in [0, 1]."""
         return floats(self.values[index])
 
-    def rows(self) -> Array:
-        """Return records as rows (N, d) in float32."""
+    def vectors(self) -> Array:
+        """Return records as vectors (N, d) in float32, a NumPy array."""
         return np.asarray(self.floats().flatten(1).numpy())
 
     def select(self, index: Tensor) -> "Records":
@@ -345,12 +424,16 @@ class Records:
     def private(
         self, *, classes: Sequence[Any] | None = None, name: str = "records"
     ) -> PrivateRecords:
-        """Return a handle of these records, which play the private ones; ``classes=None`` leaves the labels out."""
+        """Return a handle of these records, which play the private ones.
+
+        ``classes=None`` leaves the labels out.
+        """
         return PrivateRecords.from_values(self.values, self.labels, classes=classes, name=name)
 
 
 def floats(values: Tensor) -> Tensor:
     """Return records as float32; bytes become pixels in [0, 1]."""
-    return (
-        values.to(torch.float32) / 255 if values.dtype == torch.uint8 else values.to(torch.float32)
-    )
+    converted = values.to(torch.float32)
+    if values.dtype == torch.uint8:
+        return converted / 255
+    return converted

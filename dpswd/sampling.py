@@ -1,8 +1,8 @@
 """Loaders of private batches: fixed size, without replacement, fresh at every release.
 
-An epoch of a shuffled loader is different (every record occurs exactly once), and so is its short last batch. The
-indices of a batch are as secret as the noise: :mod:`dpswd.release` draws them from :mod:`dpswd._random` when the batch
-is released, and no state can be saved or seeded.
+An epoch of a shuffled loader is different (every record occurs exactly once), and so is its short
+last batch. The indices of a batch are as secret as the noise: :mod:`dpswd.release` draws them from
+:mod:`dpswd._random` when the batch is released, and no state can be saved or seeded.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,14 +22,19 @@ __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 class ReleaseLoader:
     """Loader of handles: one :class:`~dpswd.PrivateBatch` for every planned release.
 
-    It works with any Lightning ``Trainer``: training ends after ``n_releases`` releases, whatever ``max_epochs`` or
-    ``max_steps`` say.
+    It works with any Lightning ``Trainer``: training ends after ``n_releases`` releases, whatever
+    ``max_epochs`` or ``max_steps`` say.
 
     Args:
         records: The private records.
         batch_size: Number B <= N of records in a release.
         n_releases: Number of releases of the whole run, which the budget is calibrated for.
-        every: Training steps per release. The steps between get an empty batch and train on the last release.
+        every: Training steps per release. The steps between get an empty batch and train on the
+            last release.
+
+    Attributes:
+        n_done: Function that returns the number of steps that a resumed epoch has behind it; the
+            budget sets it.
 
     Raises:
         InputError: If ``records`` is not a handle, a number is out of range, or B > N.
@@ -45,29 +50,29 @@ class ReleaseLoader:
     ) -> None:
         if not isinstance(records, PrivateRecords):
             raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
+                f"Expected PrivateRecords, got {type(records).__name__}; "
+                "wrap them: PrivateRecords(X, y)."
             )
         at_least(1, n_releases=n_releases, every=every)
         PrivateBatch(records, batch_size)  # refuses a size out of range
-        self.records, self.batch_size, self.n_releases, self.every = (
-            records,
-            batch_size,
-            n_releases,
-            every,
-        )
-        self.n_done: Callable[[], int] = (
-            int  # steps that a resumed epoch has behind it; the budget sets it
-        )
+        self.records = records
+        self.batch_size = batch_size
+        self.n_releases = n_releases
+        self.every = every
+        self.n_done: Callable[[], int] = int  # zero
 
     def __len__(self) -> int:
         return self.n_releases * self.every
 
     def __iter__(self) -> Iterator[PrivateBatch]:
         for step in range(self.n_done(), len(self)):
-            yield PrivateBatch(None if step % self.every else self.records, self.batch_size)
+            if step % self.every == 0:
+                yield PrivateBatch(self.records, self.batch_size)
+            else:
+                yield PrivateBatch(None, self.batch_size)  # a step without a release
 
     def state_dict(self) -> dict[str, int]:
-        """Return no state: batches can be neither saved nor repeated, and the trainer counts its steps."""
+        """Return no state: batches cannot be repeated, and the trainer counts its steps."""
         return {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -75,7 +80,9 @@ class ReleaseLoader:
 
 
 class FixedSizeSampler(Sampler[Tensor]):
-    """Batch sampler for tensors that the caller hands over: a fresh uniform subset of fixed size at every step.
+    """Batch sampler for tensors that the caller hands over.
+
+    At every step it draws a fresh uniform subset of fixed size, without replacement.
 
     Args:
         sample_size: Number N of records.
@@ -96,7 +103,9 @@ class FixedSizeSampler(Sampler[Tensor]):
             raise InputError(
                 f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}."
             )
-        self.sample_size, self.batch_size, self.n_steps = sample_size, batch_size, n_steps
+        self.sample_size = sample_size
+        self.batch_size = batch_size
+        self.n_steps = n_steps
 
     def __len__(self) -> int:
         return self.n_steps

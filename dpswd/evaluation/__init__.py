@@ -66,7 +66,10 @@ def evaluate(
         facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
         sizes = {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(facts | scores(classifier, synthetic, test) | sizes)
-    return {"rows": rows, "fidelity": fidelity(synthetic.rows(), test.rows(), columns=not images)}
+    return {
+        "rows": rows,
+        "fidelity": fidelity(synthetic.vectors(), test.vectors(), columns=not images),
+    }
 
 
 def figure(
@@ -78,7 +81,7 @@ def figure(
 ) -> None:
     """Write a picture: a row of images per class, real ones on the left, or histograms of columns."""
     if test.values.ndim == 2:
-        save_columns(path, {"real": test.rows(), "synthetic": synthetic.rows()}, names)
+        save_columns(path, {"real": test.vectors(), "synthetic": synthetic.vectors()}, names)
         return
     # a grey column ends each side
     picture = torch.full(

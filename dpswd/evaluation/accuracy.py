@@ -83,9 +83,9 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
         warnings.simplefilter(
             "ignore", ConvergenceWarning
         )  # the number of iterations is part of the setting
-        model.fit(train.rows(), classes)
+        model.fit(train.vectors(), classes)
     found = np.zeros((len(test), int(classes.max()) + 1))
-    found[:, model.classes_] = model.predict_proba(test.rows())
+    found[:, model.classes_] = model.predict_proba(test.vectors())
     return found
 
 
