@@ -1,14 +1,14 @@
 """End-to-end audit of a generator with canaries among the digits of scikit-learn.
 
-Each slot of the data set holds one of two canaries, a random black-and-white pattern or its negative, as a coin of the
-auditor decides. The generator is that of :class:`dpswd.PrivateGenerator`. The score of a slot compares the distances of
-its two canaries to the nearest generated record of the class.
+Each slot of the data set holds one of two canaries, a random black-and-white pattern or its
+negative, as a coin of the auditor decides. The generator is that of
+:class:`dpswd.PrivateGenerator`. The score of a slot compares the distances of its two canaries to
+the nearest generated record of the class.
 """
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,86 +18,113 @@ from dpswd import PrivateGenerator
 from dpswd.data.benchmarks import benchmark
 from dpswd.records import Records
 from experiments.audit.one_run import one_run_epsilon
+from experiments.results import Row
 
+N_CLASSES = 10
+SIDE = 8  # of the digits, in pixels
+N_GENERATED = 20_000
 CONFIDENCE = 0.99
+DELTA = 1e-5
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """The digits with canaries in the first m records."""
+    """The digits with canaries in the first m records.
 
-    records: Records  # that the generator is fitted to
-    pairs: Tensor  # canaries (m, 2, 1, 8, 8)
-    classes: Tensor  # of the pairs (m,)
-    coins: Tensor  # which canary of each pair is in the data (m,)
+    Attributes:
+        records: Records to which the generator is fitted.
+        pairs: Canaries (m, 2, 1, 8, 8).
+        classes: Classes of the pairs (m,).
+        coins: Which canary of each pair is in the data (m,), 0 or 1.
+    """
+
+    records: Records
+    pairs: Tensor
+    classes: Tensor
+    coins: Tensor
 
     @classmethod
     def of(cls, slots: int, seed: int) -> "Canaries":
-        """Draw ``slots`` pairs and coins from the seed of the auditor and put them among the digits."""
+        """Put ``slots`` canaries among the digits; the auditor's seed draws pairs and coins."""
         train = benchmark("digits").train
         rng = np.random.default_rng(seed)
-        pattern = torch.from_numpy(rng.integers(0, 2, (slots, 1, 8, 8))).float()
-        classes, coins = (torch.from_numpy(rng.integers(0, n, slots)) for n in (10, 2))
+        pattern = torch.from_numpy(rng.integers(0, 2, (slots, 1, SIDE, SIDE))).float()
         pairs = torch.stack([pattern, 1 - pattern], dim=1)
-        values, labels = train.floats().clone(), train.labels.clone()
-        values[:slots], labels[:slots] = pairs[torch.arange(slots), coins], classes
+        classes = torch.from_numpy(rng.integers(0, N_CLASSES, slots))
+        coins = torch.from_numpy(rng.integers(0, 2, slots))
+        values = train.floats().clone()
+        values[:slots] = pairs[torch.arange(slots), coins]
+        labels = train.labels.clone()
+        labels[:slots] = classes
         return cls(Records(values, labels), pairs, classes, coins)
 
 
 def scores_of(pairs: Tensor, classes: Tensor, records: Tensor, labels: Tensor) -> Tensor:
-    """Return scores (m,): distance of the nearest record of the class to the first canary minus to the second.
+    """Return scores (m,): distance to the first canary minus distance to the second.
 
-    The canaries are (m, 2, *sample_shape) with classes (m,), the records (n, *sample_shape) with classes (n,).
+    A distance is that of the nearest record of the class.
+
+    Args:
+        pairs: Canaries (m, 2, *sample_shape).
+        classes: Classes of the pairs (m,).
+        records: Records (n, *sample_shape).
+        labels: Classes of the records (n,).
     """
     scores = torch.zeros(len(pairs))
     for c in classes.unique().tolist():
-        at, pool = classes == c, records[labels == c].flatten(1)
-        canaries = pairs[at].flatten(2).transpose(0, 1)  # (2, slots of the class, d)
-        near = torch.cdist(canaries, pool[None]).min(dim=2).values
-        scores[at] = near[0] - near[1]
+        is_of_class = classes == c
+        pool = records[labels == c].flatten(1)
+        canaries = pairs[is_of_class].flatten(2).transpose(0, 1)  # (2, slots of the class, d)
+        distances = torch.cdist(canaries, pool[None]).min(dim=2).values
+        scores[is_of_class] = distances[0] - distances[1]
     return scores
 
 
-def audit_generator(
-    *, slots: int, epsilon: float, published: float | None = None
-) -> dict[str, Any]:
-    """Fit a generator to the digits with canaries in ``slots``; return a lower bound on its epsilon at delta = 1e-5.
+def audit_generator(*, slots: int, epsilon: float, published: float | None = None) -> Row:
+    """Bound the epsilon of a generator from below, at delta = 1e-5.
 
-    Control: with ``published``, this fraction of the records is given out as "synthetic" in place of a fit.
+    The generator is fitted to the digits with canaries in ``slots``. Control: with ``published``,
+    this fraction of the records is given out as "synthetic" in place of a fit.
     """
     data = Canaries.of(slots, 0)
     if published is None:
-        records, labels = _generated(data.records, epsilon)
+        name = "PrivateGenerator"
+        output = _generated(data.records, epsilon)
     else:
-        private = data.records
-        pick = np.random.default_rng(1).permutation(len(private))[: round(published * len(private))]
-        records, labels = private.values[pick], private.labels[pick]
-    scores = scores_of(data.pairs, data.classes, records, labels)
+        name = f"{published:.0%} of the records published"
+        output = _selected(data.records, published)
+    scores = scores_of(data.pairs, data.classes, output.values, output.labels)
+    guesses_are_right = (scores > 0) == (data.coins == 1)
     coins = data.coins.numpy()
-    lower = one_run_epsilon(scores.numpy(), coins, delta=1e-5, confidence=CONFIDENCE)
+    lower = one_run_epsilon(scores.numpy(), coins, delta=DELTA, confidence=CONFIDENCE)
+    best = one_run_epsilon(coins - 0.5, coins, delta=DELTA, confidence=CONFIDENCE)
     return {
-        "what": "PrivateGenerator"
-        if published is None
-        else f"{published:.0%} of the records published",
+        "what": name,
         "slots": slots,
-        "guessed_right": float(((scores > 0) == (data.coins == 1)).float().mean()),
+        "guessed_right": float(guesses_are_right.float().mean()),
         "epsilon_lower": lower,
-        "best_provable_epsilon": one_run_epsilon(
-            coins - 0.5, coins, delta=1e-5, confidence=CONFIDENCE
-        ),
+        "best_provable_epsilon": best,
         "epsilon_claimed": epsilon,
-        "delta": 1e-5,
+        "delta": DELTA,
         "confidence": CONFIDENCE,
         "passed": lower <= epsilon,
     }
 
 
-def _generated(records: Records, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Fit a generator and draw 20,000 records with their classes."""
+def _selected(records: Records, fraction: float) -> Records:
+    """Return a random part of the records."""
+    order = np.random.default_rng(1).permutation(len(records))
+    index = order[: round(fraction * len(records))]
+    return Records(records.values[index], records.labels[index])
+
+
+def _generated(records: Records, epsilon: float) -> Records:
+    """Fit a generator and draw ``N_GENERATED`` records with their classes."""
     with tempfile.TemporaryDirectory() as directory:
         generator = PrivateGenerator(
             epsilon, run_dir=Path(directory) / "run", random_state=0, verbose=False
         )
-        generator.fit(records.private(classes=range(10)))
-        drawn, labels = generator.sample(20_000, np.arange(20_000) % 10)
-    return torch.as_tensor(drawn).float().reshape(-1, 1, 8, 8), torch.as_tensor(labels)
+        generator.fit(records.private(classes=range(N_CLASSES)))
+        values, labels = generator.sample(N_GENERATED, np.arange(N_GENERATED) % N_CLASSES)
+    images = torch.as_tensor(values).float().reshape(-1, 1, SIDE, SIDE)
+    return Records(images, torch.as_tensor(labels))

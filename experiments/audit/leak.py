@@ -1,15 +1,17 @@
-"""Attack on all releases of :class:`dpswd.PrivateAdapter`: is a given record among the private ones?
+"""Attack on all releases of :class:`dpswd.PrivateAdapter`: is a record among the private ones?
 
-The attacker knows all private records but one (replace-one: a digit, or a vector that is white everywhere), sees all
-releases of :func:`dpswd.mixture.fit` without classes and scores them by the likelihood ratio of the whole transcript.
-Synthetic records, the method and the classifier are functions of the releases and public numbers, so that no attack on
-them has more power. Records are vectors of digits in the coordinates of a source of other digits, which gives the cells
-from mu = 1 on. Clopper-Pearson limits on the error rates, with 95 % confidence, give lower bounds on mu.
+The attacker knows all private records but one (replace-one: a digit, or a vector that is white
+everywhere), sees all releases of :func:`dpswd.mixture.fit` without classes and scores them by the
+likelihood ratio of the whole transcript. Synthetic records, the method and the classifier are
+functions of the releases and public numbers, so that no attack on them has more power. Records are
+vectors of digits in the coordinates of a source of other digits, which gives the cells from mu = 1
+on. Clopper-Pearson limits on the error rates, with 95 % confidence, give lower bounds on mu.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,29 +26,39 @@ from dpswd.audit.bounds import evaluate
 from dpswd.audit.game import Unrecorded
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords
+from experiments.results import Result
 
 CONFIDENCE = 0.95
 N_TARGET = 900  # records, all of them in every release
+MUS: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class Transcript(Unrecorded):
-    """Stands in for a :class:`dpswd.Budget` of mu: makes all releases of a fit, or replays those of another fit."""
+    """Budget of mu that keeps all releases of a fit, or replays those of another fit.
+
+    It stands in for a :class:`dpswd.Budget`.
+
+    Attributes:
+        released: Noisy values of the releases so far.
+        log_likelihood: Logarithm of the likelihood of the replayed values, up to a constant.
+    """
 
     def __init__(self, mu: float, replayed: list[Tensor] | None = None) -> None:
-        self.mu, self.queries = mu, list[GaussianQuery]()
-        self.seen: list[Tensor] = []
+        self.mu = mu
+        self.queries: list[GaussianQuery] = []
+        self.released: list[Tensor] = []
         self.replayed = replayed
-        self.log_likelihood = 0.0  # of the replayed values, up to a constant
+        self.log_likelihood = 0.0
 
     def __enter__(self) -> Self:
         shares = [query.share for query in self.queries[:-1]]
-        for query, share in zip(self.queries, [*shares, 1 - sum(shares)], strict=True):
+        shares.append(1 - sum(shares))  # the last query gets the rest of the budget
+        for query, share in zip(self.queries, shares, strict=True):
             sigma = query.mechanism.sensitivity / (self.mu * math.sqrt(share))
-            query.mechanism, query.recorder = (
-                dataclasses.replace(query.mechanism, sigma=sigma),
-                self,
-            )
-            query.add_noise = self._listener(query, query.add_noise)  # type: ignore[method-assign]
+            query.mechanism = dataclasses.replace(query.mechanism, sigma=sigma)
+            query.recorder = self
+            add_noise = partial(self._add_noise, query, query.add_noise)
+            query.add_noise = add_noise  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -56,55 +68,75 @@ class Transcript(Unrecorded):
         """Return what the weights have seen: no run."""
         return {"weights_from_runs": []}
 
-    def _listener(self, query: GaussianQuery, add_noise: Callable[[Tensor], Tensor]) -> Any:
-        """Return ``add_noise`` of a query, which also keeps the noisy values, or replays them."""
-
-        def listening(exact: Tensor) -> Tensor:
-            if self.replayed is None:
-                values = add_noise(exact)
-            else:
-                values = self.replayed[len(self.seen)]
-                squares = ((values - exact) / query.mechanism.sigma).square().sum()
-                self.log_likelihood -= float(squares) / 2
-            self.seen.append(values)
-            return values
-
-        return listening
+    def _add_noise(
+        self, query: GaussianQuery, add_noise: Callable[[Tensor], Tensor], exact: Tensor
+    ) -> Tensor:
+        """Add noise to exact values, or replay noisy ones; keep them, and add up the likelihood."""
+        if self.replayed is None:
+            values = add_noise(exact)
+        else:
+            values = self.replayed[len(self.released)]
+            squares = ((values - exact) / query.mechanism.sigma).square().sum()
+            self.log_likelihood -= float(squares) / 2
+        self.released.append(values)
+        return values
 
 
 class Target:
-    """Two neighbouring sets of target vectors in the coordinates of a source, and a reference out of the source."""
+    """Two neighbouring sets of target vectors in the coordinates of a source.
+
+    The source, of other digits, is the public reference of the fit.
+    """
 
     def __init__(self, mu: float) -> None:
         digits = load_digits().data / 16
-        first, source = digits[:N_TARGET], digits[N_TARGET:]
+        first = digits[:N_TARGET]
+        source = digits[N_TARGET:]
         second = first.copy()
         second[0] = 1.0
         space = SourceSpace.from_source(source, N_TARGET, mu, normalise=False)
-        self.mu, self.reference = mu, torch.from_numpy(space.coordinates(source)).float()
+        self.mu = mu
+        self.reference = torch.from_numpy(space.coordinates(source)).float()
         self.records = [PrivateRecords(space.target_rows(vectors)) for vectors in (first, second)]
 
     def fit(self, which: int, replayed: list[Tensor] | None = None) -> Transcript:
         """Fit the mixture to data set ``which``; return the transcript of its releases."""
-        transcript: Any = Transcript(self.mu, replayed)
-        mixture.fit(self.records[which], transcript, radius=1.0, reference=self.reference)
-        return transcript  # type: ignore[no-any-return]
+        transcript = Transcript(self.mu, replayed)
+        budget: Any = transcript  # it has the attributes of a Budget that a fit uses
+        mixture.fit(self.records[which], budget, radius=1.0, reference=self.reference)
+        return transcript
 
     def run(self, which: int) -> float:
-        """Make all releases on data set ``which``; return the log-likelihood ratio of the second to the first."""
-        seen = self.fit(which).seen
-        return self.fit(1, seen).log_likelihood - self.fit(0, seen).log_likelihood
+        """Make all releases on data set ``which``; return the score of the transcript.
+
+        The score is the log-likelihood ratio of the second data set to the first.
+        """
+        released = self.fit(which).released
+        second = self.fit(1, released)
+        first = self.fit(0, released)
+        return second.log_likelihood - first.log_likelihood
 
 
-def run(out: Path, *, quick: bool = False) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False) -> Result:
     """Leak of all releases of an adaptation: lower bounds on mu (minutes)."""
+    mus = MUS
+    trials = 400
+    if quick:
+        mus = (1.0,)
+        trials = 100
     rows = []
-    for mu in (1.0,) if quick else (0.25, 0.5, 1.0, 2.0, 4.0):
+    for mu in mus:
         target = Target(mu)
-        scores = [
-            np.array([target.run(which) for _ in range(100 if quick else 400)]) for which in (0, 1)
-        ]
-        found = evaluate(scores[0], scores[1], confidence=CONFIDENCE)
-        row = {"seen": "all releases", "mu_claimed": mu, "mu_lower": round(found.mu_lower, 3)}
-        rows.append(row | {"caught": bool(found.mu_lower > mu), "trials": len(scores[0])})
+        first = np.array([target.run(0) for _ in range(trials)])
+        second = np.array([target.run(1) for _ in range(trials)])
+        evidence = evaluate(first, second, confidence=CONFIDENCE)
+        rows.append(
+            {
+                "seen": "all releases",
+                "mu_claimed": mu,
+                "mu_lower": round(evidence.mu_lower, 3),
+                "caught": bool(evidence.mu_lower > mu),
+                "trials": trials,
+            }
+        )
     return {"confidence": CONFIDENCE, "rows": rows}

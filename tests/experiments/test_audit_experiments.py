@@ -22,11 +22,9 @@ def test_audit_of_a_generator():
 def test_audit_of_published_records(published):
     row = audit_generator(slots=400, epsilon=1.0, published=published)
     assert not row["passed"]
-    assert (
-        (row["guessed_right"] == 1)
-        == (row["epsilon_lower"] == row["best_provable_epsilon"])
-        == (published == 1)
-    )
+    all_right = row["guessed_right"] == 1
+    is_best = row["epsilon_lower"] == row["best_provable_epsilon"]
+    assert all_right == is_best == (published == 1)
 
 
 def test_leak_of_the_synthetic_target_scores_have_the_law_of_the_claim():
@@ -42,13 +40,15 @@ def test_p_value_with_delta():
     rate = math.exp(1) / (1 + math.exp(1))
     pmf = stats.binom(40, rate).pmf
     worst = max(sum(pmf(w) for w in range(35 - i, 35)) / i for i in range(1, 36))
-    found = one_run_p_value(50, 40, 35, 1.0, 1e-4)
-    assert found == pytest.approx(stats.binom.sf(34, 40, rate) + 2 * 50 * 1e-4 * worst)
+    expected = stats.binom.sf(34, 40, rate) + 2 * 50 * 1e-4 * worst
+    assert one_run_p_value(50, 40, 35, 1.0, 1e-4) == pytest.approx(expected)
     assert one_run_p_value(50, 40, 0, 1.0, 1e-4) == 1
 
 
 def test_epsilon_of_randomised_response():
-    rng, epsilon, m = np.random.default_rng(0), 1.0, 2000
+    rng = np.random.default_rng(0)
+    epsilon = 1.0
+    m = 2000
     bounds = []
     for _ in range(100):
         coins = rng.integers(0, 2, m)
@@ -57,16 +57,15 @@ def test_epsilon_of_randomised_response():
     alarms = sum(bound > epsilon for bound in bounds)
     assert stats.binom.sf(alarms - 1, 100, 0.05) > 1e-6
     assert np.mean(bounds) > 0.7 * epsilon
-    assert (
-        sum(bound > 0.5 * epsilon for bound in bounds) > 90
-    )  # control: a claim of half as much is refuted
+    refuted = sum(bound > 0.5 * epsilon for bound in bounds)
+    assert refuted > 90  # control: a claim of half as much is refuted
 
 
 def test_epsilon_of_a_perfect_attack():
     coins = np.arange(100) % 2
-    found = one_run_epsilon(coins - 0.5, coins, delta=1e-12)
     rate = (0.01 / 4) ** (1 / 100)
-    assert found == pytest.approx(math.log(rate / (1 - rate)), rel=1e-3)
+    epsilon = one_run_epsilon(coins - 0.5, coins, delta=1e-12)
+    assert epsilon == pytest.approx(math.log(rate / (1 - rate)), rel=1e-3)
 
 
 @pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: specimen.name)
