@@ -55,6 +55,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def no_earlier_releases(monkeypatch):
-    """Forgets the records of earlier tests, of which a budget would warn."""
-    if (budget := sys.modules.get("dpswd.budget.budget")) is not None:
-        monkeypatch.setattr(budget, "_released", {})
+    """Forgets the runs of earlier tests, of which a budget would warn."""
+    module = sys.modules.get("dpswd.budget.earlier_runs")
+    if module is not None:
+        monkeypatch.setattr(module, "_runs_of_process", {})

@@ -1,6 +1,7 @@
 """Budget without Lightning: calibration over shares, ledger, stored releases, resume, statement, refusals."""
 
 import hashlib
+import json
 import math
 import shutil
 import threading
@@ -20,7 +21,7 @@ from factories import (
     written,
 )
 
-import dpswd.budget.budget
+import dpswd.budget.run_directory
 from dpswd import (
     Budget,
     BudgetExceededError,
@@ -31,6 +32,9 @@ from dpswd import (
 )
 from dpswd._files import atomic_write
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.accounting.ledger import Ledger, digest
+from dpswd.accounting.shared_ledger import RunLedger
+from dpswd.budget.run_directory import RunDirectory
 from dpswd.errors import DpswdError, LedgerError
 from dpswd.report.render import write_report
 
@@ -224,9 +228,10 @@ def fit(directory, moment=None):
     witness_noise(directory / "witness")
     owners = {
         "budget": Budget,
-        "ledger": dpswd.budget.budget.Ledger,
-        "file": dpswd.budget.budget,
-        "query": ClassCounts,
+        "directory": RunDirectory,
+        "ledger": Ledger,
+        "run ledger": RunLedger,
+        "file": dpswd.budget.run_directory,
     }
     if moment is not None:
         owner, *rest = moment
@@ -236,18 +241,21 @@ def fit(directory, moment=None):
 
 
 MOMENTS = [
-    ("budget", "_start", 0),
+    ("directory", "create", 0),
     ("ledger", "create", 0),  # before the ledger
     ("budget", "before_release", 0),
-    ("ledger", "record", 0),
-    ("ledger", "record", 0, "after"),  # in the ledger, and no noise
+    ("directory", "record", 0),
+    ("file", "atomic_write", 0, "after"),  # a marker, and no line
+    ("ledger", "write_draw", 0),
+    ("ledger", "write_draw", 0, "after"),  # in the ledger, and no noise
     ("budget", "store", 0),  # noise, and no file
-    ("file", "atomic_write", 1),  # the file of the first release (0: config.yaml)
-    ("file", "atomic_write", 1, "after"),
-    ("ledger", "record", 1, "after"),
+    ("file", "atomic_write", 1),
+    ("file", "atomic_write", 1, "after"),  # a file, and not confirmed
+    ("run ledger", "confirm", 0, "after"),  # a file, and a marker
+    ("ledger", "write_draw", 1, "after"),
     ("budget", "store", 2),
     ("budget", "store", 2, "after"),
-    ("budget", "_write", 0),
+    ("budget", "write_statement", 0),
 ]
 
 
@@ -302,6 +310,60 @@ def test_another_plan_is_not_resumed(tmp_path, change, match):
         spend(tmp_path, resume=True, **change)
 
 
+def edit_header(path, change):
+    """Changes the header of a ledger, and computes all hashes again."""
+    head = ""
+    lines = []
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        del entry["hash"]
+        if entry["kind"] == "header":
+            change(entry)
+        head = digest(head, entry)
+        lines.append(json.dumps(entry | {"hash": head}, sort_keys=True) + "\n")
+    path.write_text("".join(lines))
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """Directory of a run with one of three releases."""
+    handle, parts = records(), queries()
+    with budget(handle, tmp_path / "run", parts):
+        parts[0].release(handle)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_noise_in_an_edited_header_is_refused(interrupted, number):
+    """On 0.3.0 a run resumed with sigma 1e-6 and stated the epsilon of the header."""
+
+    def weaken(header):
+        header["plan"][number]["mechanism"]["sigma"] = 1e-6
+
+    edit_header(interrupted / "ledger.jsonl", weaken)
+    with pytest.raises(DpswdError, match="target_epsilon=2"):
+        spend(interrupted, resume=True)
+    assert written(interrupted) == 1
+
+
+def test_a_guarantee_in_an_edited_header_is_not_stated(interrupted):
+    def promise(header):
+        header["guarantee"] |= {"epsilon": 0.1, "mu": 0.01, "sound": True, "assumptions": []}
+
+    edit_header(interrupted / "ledger.jsonl", promise)
+    spend(interrupted, resume=True)
+    agree(interrupted, 3)
+    assert 1.9 < privacy(interrupted)["epsilon"] <= 2
+    assert privacy(interrupted)["assumptions"]
+
+
+def test_a_ledger_that_no_budget_has_written_is_not_resumed(tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.jsonl", {"target_epsilon": 2.0})
+    ledger.record(ClassCounts(3, sigma=1.0).mechanism, len(X))
+    with pytest.raises(LedgerError, match="without plan or budget"):
+        spend(tmp_path, resume=True)
+
+
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     spend(tmp_path / "a")
     spend(tmp_path / "b")
@@ -329,7 +391,7 @@ def test_a_full_disk_between_ledger_and_file(tmp_path, monkeypatch):
         atomic_write(path, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr("dpswd.budget.budget.atomic_write", full)
+        patched.setattr("dpswd.budget.run_directory.atomic_write", full)
         with pytest.raises(InputError, match="room"):
             spend(tmp_path)
     assert (written(tmp_path), privacy(tmp_path)["releases_made"]) == (2, 2)

@@ -19,7 +19,8 @@ from dpswd import (
     PrivateGenerator,
     PrivateRecords,
 )
-from dpswd.accounting.ledger import Ledger, SharedLedger
+from dpswd.accounting.ledger import Ledger
+from dpswd.accounting.shared_ledger import SharedLedger
 
 DIGITS = load_digits()
 TEN = range(10)

@@ -1,7 +1,7 @@
 """Ledger of releases: an append-only file that is written before noise is drawn.
 
 A ledger holds the releases of one run, or those of several runs on the same records that share one budget
-(:class:`SharedLedger`). Every line is a JSON object:
+(:class:`dpswd.accounting.shared_ledger.SharedLedger`). Every line is a JSON object:
 
 ===========  =========================================================================================
 ``kind``     further fields
@@ -9,11 +9,16 @@ A ledger holds the releases of one run, or those of several runs on the same rec
 header       format, and what the run states: budget, plan, versions, SHA-256 of its config
 run          run (identifier), sample_size, plan, ...; only in a shared ledger
 mechanism    id, sample_size, mechanism (the fields of ``to_dict``), run (in a shared ledger)
-release      n (counts from 1), mechanism (an id)
+release      n (counts from 1), mechanism (an id), session
+redraw       n (the last release of its run, whose noise is drawn again after a crash), session
+stored       n (a release whose value is in the run directory); only in a shared ledger
 ===========  =========================================================================================
 
 When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. When a write fails, the file
 is what it was before. Processes never overwrite each other's lines (on Windows, the user must see to it).
+
+A release and a redraw each permit one draw of noise. They carry the session, a random identifier of the process that
+wrote the line, so that copies of a run directory that go on separately have different ledgers.
 
 A run costs its plan, even if it made fewer releases: the decision to stop may depend on private records.
 
@@ -25,31 +30,57 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
 from dpswd._files import fcntl, sync_directory
-from dpswd._validate import choice, positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
-from dpswd.errors import BudgetExceededError, DpswdError, InputError, LedgerError
+from dpswd.accounting.accountant import ReleaseGroup
+from dpswd.errors import DpswdError, InputError, LedgerError
 from dpswd.mechanism import Mechanism, mechanism_from_dict
 
-FORMAT = 3
+__all__ = ["CONDITIONS", "HANDED_OVER", "Draw", "Ledger"]
+
+FORMAT = 4
+READABLE_FORMATS = (3, 4)  # version 0.3 wrote format 3, without sessions, redraws and stored
 HANDED_OVER = "handed over by the caller"
 CONDITIONS = [
     "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for each release.",
     "Every row depends on one record only.",
     "Nothing else that leaves the private side reads the records.",
 ]
-_CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest first
-    "NOT PRIVATE": "do not hold",
-    "NOT SOUND": "are not proven upper bounds",
-    "CONDITIONAL": "hold on these conditions",
-}
-Entry = dict[str, Any]
+
+Entry = dict[str, Any]  # a line of the file: parsed JSON
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A line that permits one draw of noise.
+
+    Attributes:
+        mechanism: What is released.
+        sample_size: Number N of records.
+        session: Identifier of the process that wrote the line; empty in ledgers of version 0.3.
+        is_repeated: Whether the line repeats the release before it, whose value a crash lost.
+    """
+
+    mechanism: Mechanism
+    sample_size: int
+    session: str
+    is_repeated: bool = False
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Releases that are counted together."""
+
+    mechanism: Mechanism
+    sample_size: int
+    run: str | None  # None in the ledger of one run
 
 
 class Ledger:
@@ -57,28 +88,34 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.session = secrets.token_hex(8)  # of the lines that this object writes
         self.header: Entry = {}
-        self.delta, self.accountant = 1e-5, "pld"  # of the budget in the header
-        self.runs: dict[
-            str, Entry
-        ] = {}  # what each run states, by its identifier; that of one run is the header
-        self.releases: list[Mechanism] = []  # in order
-        self.heads: list[
-            str
-        ] = []  # hashes of all lines; a checkpoint stores the last one at its time
+        self.delta = 1e-5  # of the budget in the header
+        self.accountant = "pld"  # of the budget in the header
+        # What each run states, by its identifier; that of one run is the header.
+        self.runs: dict[str, Entry] = {}
+        # Hashes of all lines; a checkpoint stores the last one at its time.
+        self.heads: list[str] = []
         self.torn = False  # whether the file ended with an incomplete line when it was read
-        self._counts: dict[
-            tuple[Mechanism, int, str | None], int
-        ] = {}  # by mechanism, sample size and run
+        self._counts: dict[_Group, int] = {}  # in the order of the ids
+        self._releases: list[_Group] = []  # in order
+        self._draws: dict[str | None, list[Draw]] = {}  # by run, in order
+        self._numbers: dict[str | None, list[int]] = {}  # of the releases, by run
+        self._stored: set[int] = set()  # numbers of releases
         self._n_bytes = 0
         self._last_line = b""
+        self._file: FileIO | None = None  # while it is locked
 
     @classmethod
     def create(cls, path: str | Path, header: Entry) -> Self:
         """Start a ledger; of existing files, only the ledger of a run without any release is replaced."""
         ledger = cls(Path(path))
-        with ledger._locked(create=True) as file:
-            ledger._append(file, [{"kind": "header", "format": FORMAT, **header}])
+        with ledger._open_for_writing(create=True) as file:
+            content = file.readall()
+            if content:
+                _check_unused(ledger.path, content)
+                file.truncate(0)
+            ledger._append([{"kind": "header", "format": FORMAT, **header}])
         sync_directory(ledger.path.parent)
         return ledger
 
@@ -97,6 +134,8 @@ class Ledger:
             raise LedgerError(f"Expected a ledger with a header at {path}, got an empty file.")
         return ledger
 
+    # Content
+
     @property
     def head(self) -> str:
         """The hash of the last line."""
@@ -105,51 +144,47 @@ class Ledger:
     @property
     def n_releases(self) -> int:
         """The number of releases."""
-        return len(self.releases)
+        return len(self._releases)
+
+    @property
+    def releases(self) -> list[Mechanism]:
+        """The mechanisms of all releases, in order."""
+        return [group.mechanism for group in self._releases]
 
     @property
     def shared(self) -> bool:
         """Whether several runs write to this ledger."""
         return self.header.get("scope") == "shared"
 
-    def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Write one release of ``run`` (in a shared ledger) to the disk; if it raises, the release must not be made."""
-        with self._locked() as file:
-            if self.shared:
-                self._check_planned(mechanism, sample_size, run)
-            key, known = (mechanism, sample_size, run), list(self._counts)
-            index = known.index(key) if key in known else len(known)
-            entry = {
-                "kind": "mechanism",
-                "id": index,
-                "sample_size": sample_size,
-                "mechanism": mechanism.to_dict(),
-            }
-            entries = [] if key in known else [entry if run is None else {**entry, "run": run}]
-            self._append(
-                file, [*entries, {"kind": "release", "n": self.n_releases + 1, "mechanism": index}]
-            )
-
     def count(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> int:
         """Return the number of releases of one mechanism."""
-        return self._counts.get((mechanism, sample_size, run), 0)
+        return self._counts.get(_Group(mechanism, sample_size, run), 0)
+
+    def draws(self, run: str | None = None) -> Sequence[Draw]:
+        """Return the lines of a run that permit a draw of noise, in order; ``run`` in a shared ledger."""
+        return self._draws.get(run, [])
+
+    def is_stored(self, number: int, run: str | None = None) -> bool:
+        """Return whether a release of a run is marked as stored; the numbers of a run start with 1."""
+        return self._numbers[run][number - 1] in self._stored
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases made, by one run or by all."""
-        made = [(*key, count) for key, count in self._counts.items() if count]
-        return [
-            (each, size, count)
-            for each, size, owner, count in made
-            if run is None or owner in (None, run)
-        ]
+        groups: list[ReleaseGroup] = []
+        for group, count in self._counts.items():
+            if count and (run is None or group.run in (None, run)):
+                groups.append((group.mechanism, group.sample_size, count))
+        return groups
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
-        found: list[ReleaseGroup] = []
-        for each in self.runs if run is None else [run]:
-            larger = _counted(plan_of(self.runs[each])) | _counted(self.groups(each))
-            found += [(mechanism, size, count) for (mechanism, size), count in larger.items()]
-        return found
+        groups: list[ReleaseGroup] = []
+        for name in self.runs if run is None else [run]:
+            plan = _totals(plan_of(self.runs[name]))
+            larger = plan | _totals(self.groups(name))  # the maximum of both counts
+            for (mechanism, sample_size), count in larger.items():
+                groups.append((mechanism, sample_size, count))
+        return groups
 
     def check_resumable(self, run: str, head: str) -> None:
         """Raise unless the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
@@ -159,22 +194,72 @@ class Ledger:
                 "was cut, or is that of a different run; the run cannot be resumed."
             )
 
-    def _check_planned(self, mechanism: Mechanism, sample_size: int, run: str | None) -> None:
-        if run not in self.runs:
-            raise LedgerError(
-                f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made."
-            )
-        allowed = _counted(plan_of(self.runs[run]))[mechanism, sample_size]
-        if self.count(mechanism, sample_size, run) >= allowed:
-            raise BudgetExceededError(
-                f"Expected at most {allowed} releases of this mechanism, as run {run} planned in {self.path}, got more."
-            )
-
     # Writing
 
+    def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
+        """Write one release of ``run`` (in a shared ledger) to the disk; if it raises, the release must not be made."""
+        self.write_draw(Draw(mechanism, sample_size, self.session), run)
+
+    def write_draw(self, draw: Draw, run: str | None = None) -> None:
+        """Write a line that permits one draw of noise; if it raises, noise must not be drawn."""
+        with self.locked():
+            self.check_permitted(draw, run)
+            if draw.is_repeated:
+                number = self._numbers[run][-1]
+                self._append([{"kind": "redraw", "n": number, "session": draw.session}])
+            else:
+                self._append(self._release_entries(draw, run))
+
+    def check_permitted(self, draw: Draw, run: str | None) -> None:
+        """Raise if a draw must not be recorded. The ledger of one run records every draw."""
+
+    def check_unchanged(self) -> None:
+        """Raise if another process has written to the ledger of this run."""
+        with self.locked():
+            pass
+
     @contextlib.contextmanager
-    def _locked(self, *, create: bool = False) -> Iterator[FileIO]:
-        """Lock the file against other writers and read the lines that they added."""
+    def locked(self) -> Iterator[None]:
+        """Lock the file against other writers and read the lines that they added.
+
+        A method that writes may be called inside.
+        """
+        if self._file is not None:
+            yield
+            return
+        with self._open_for_writing() as file:
+            self._catch_up(file)
+            yield
+
+    def _release_entries(self, draw: Draw, run: str | None) -> list[Entry]:
+        """Return the line of a release, after a line of its mechanism if that is new."""
+        group = _Group(draw.mechanism, draw.sample_size, run)
+        known = list(self._counts)
+        entries: list[Entry] = []
+        if group in known:
+            index = known.index(group)
+        else:
+            index = len(known)
+            entry = {
+                "kind": "mechanism",
+                "id": index,
+                "sample_size": draw.sample_size,
+                "mechanism": draw.mechanism.to_dict(),
+            }
+            if run is not None:
+                entry["run"] = run
+            entries.append(entry)
+        release = {
+            "kind": "release",
+            "n": self.n_releases + 1,
+            "mechanism": index,
+            "session": draw.session,
+        }
+        return [*entries, release]
+
+    @contextlib.contextmanager
+    def _open_for_writing(self, *, create: bool = False) -> Iterator[FileIO]:
+        """Open and lock the file; errors of the disk become a LedgerError."""
         try:
             if create:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,15 +267,14 @@ class Ledger:
             with self.path.open("r+b", buffering=0) as file:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                if create and (content := file.readall()):
-                    _check_unused(self.path, content)
-                    file.truncate(0)
-                self._catch_up(file)
+                self._file = file
                 yield file
         except OSError as error:
             raise LedgerError(
                 f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
             ) from None
+        finally:
+            self._file = None
 
     def _catch_up(self, file: FileIO) -> None:
         """Check that the file still ends where this object left it; a shared ledger then reads further lines."""
@@ -206,9 +290,13 @@ class Ledger:
         if self.torn:
             file.truncate(self._n_bytes)
 
-    def _append(self, file: FileIO, entries: Sequence[Entry]) -> None:
+    def _append(self, entries: Sequence[Entry]) -> None:
         """Write entries at the end of the locked file, all or none, and return when they are on the disk."""
-        head, block = self.head, b""
+        file = self._file
+        if file is None:
+            raise LedgerError(f"Expected {self.path} to be locked, got no lock.")
+        head = self.head
+        block = b""
         for entry in entries:
             head = digest(head, entry)
             block += json.dumps({**entry, "hash": head}, sort_keys=True).encode() + b"\n"
@@ -216,7 +304,8 @@ class Ledger:
         try:
             file.seek(self._n_bytes)
             while rest:
-                rest = rest[file.write(rest) :]
+                n_written = file.write(rest)
+                rest = rest[n_written:]
             os.fsync(file.fileno())
         except OSError:
             with contextlib.suppress(OSError):
@@ -254,184 +343,90 @@ class Ledger:
     def _apply(self, entry: Entry, where: str) -> None:
         """Add the content of one entry. Raises LedgerError if it is not valid."""
         kind = entry["kind"]
-        if (kind == "header") == bool(self.heads):
+        is_first = not self.heads
+        if (kind == "header") != is_first:
             raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
+        methods = {
+            "header": self._apply_header,
+            "run": self._apply_run,
+            "mechanism": self._apply_mechanism,
+            "release": self._apply_release,
+            "redraw": self._apply_redraw,
+            "stored": self._apply_stored,
+        }
         try:
-            if kind == "header":
-                if entry.get("format") != FORMAT:
-                    raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
-                plan_of(entry)
-                self.header = {name: value for name, value in entry.items() if name != "kind"}
-                self.delta = self.header.get("target_delta", self.delta)
-                self.accountant = self.header.get("accountant", self.accountant)
-                self.runs = {} if self.shared else {str(entry.get("run", "")): self.header}
-            elif kind == "run" and entry["run"] not in self.runs:
-                plan_of(entry)
-                self.runs[entry["run"]] = entry
-            elif kind == "mechanism" and entry["id"] == len(self._counts):
-                self._counts[
-                    mechanism_from_dict(entry["mechanism"]), entry["sample_size"], entry.get("run")
-                ] = 0
-            elif (
-                kind == "release" and entry["n"] == self.n_releases + 1 and entry["mechanism"] >= 0
-            ):
-                key = list(self._counts)[entry["mechanism"]]
-                self._counts[key] += 1
-                self.releases.append(key[0])
-            else:
-                raise InputError(
-                    f"{kind!r} number {entry.get('n')!r} after {self.n_releases} releases"
-                )
+            methods[kind](entry)
         except (InputError, KeyError, IndexError, TypeError) as error:
             raise LedgerError(f"Expected a valid entry on {where}, got: {error}.") from None
 
+    def _apply_header(self, entry: Entry) -> None:
+        """Take over what the first line states."""
+        if entry.get("format") not in READABLE_FORMATS:
+            raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
+        plan_of(entry)  # raises if the plan is not valid
+        self.header = {name: value for name, value in entry.items() if name != "kind"}
+        self.delta = self.header.get("target_delta", self.delta)
+        self.accountant = self.header.get("accountant", self.accountant)
+        if not self.shared:
+            self.runs = {str(entry.get("run", "")): self.header}
 
-class SharedLedger(Ledger):
-    """The releases of several runs on the same records, and the total budget of these runs.
+    def _apply_run(self, entry: Entry) -> None:
+        """Add a run and its plan."""
+        if entry["run"] in self.runs:
+            raise InputError(f"a second plan of run {entry['run']}")
+        plan_of(entry)  # raises if the plan is not valid
+        self.runs[entry["run"]] = entry
 
-    A run reserves its whole plan, under the file's lock, before it draws any noise, and can release nothing else.
-    """
+    def _apply_mechanism(self, entry: Entry) -> None:
+        """Add a mechanism, of which no release is made so far."""
+        if entry["id"] != len(self._counts):
+            raise InputError(f"mechanism {entry['id']!r} after {len(self._counts)} mechanisms")
+        mechanism = mechanism_from_dict(entry["mechanism"])
+        self._counts[_Group(mechanism, entry["sample_size"], entry.get("run"))] = 0
 
-    @classmethod
-    def create(  # type: ignore[override]
-        cls,
-        path: str | Path,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        accountant: str = "pld",
-    ) -> Self:
-        """Create a shared ledger with a total budget, before the first of its runs."""
-        positive(target_epsilon=target_epsilon)
-        probability(target_delta=target_delta)
-        choice(("pld", "rdp"), accountant=accountant)
-        budget = {
-            "target_epsilon": target_epsilon,
-            "target_delta": target_delta,
-            "accountant": accountant,
-        }
-        return super().create(path, {"scope": "shared", **budget})
+    def _apply_release(self, entry: Entry) -> None:
+        """Count a release."""
+        number = entry["n"]
+        if number != self.n_releases + 1:
+            raise InputError(f"release {number!r} after {self.n_releases} releases")
+        if entry["mechanism"] < 0:
+            raise InputError(f"mechanism {entry['mechanism']!r}")
+        group = list(self._counts)[entry["mechanism"]]
+        self._counts[group] += 1
+        self._releases.append(group)
+        self._numbers.setdefault(group.run, []).append(number)
+        draw = Draw(group.mechanism, group.sample_size, entry.get("session", ""))
+        self._draws.setdefault(group.run, []).append(draw)
 
-    @classmethod
-    def open_existing(cls, path: str | Path) -> Self:
-        """Read a shared ledger."""
-        ledger = super().open_existing(path) if Path(path).exists() else None
-        if ledger is None or not ledger.shared:
-            got = "no file" if ledger is None else "the ledger of one run"
-            raise InputError(
-                f"Expected a shared ledger at {path}, got {got}; make one with dpswd ledger create."
-            )
-        return ledger
+    def _apply_redraw(self, entry: Entry) -> None:
+        """Add a permission to draw the noise of the last release of a run again."""
+        group = self._group_of(entry["n"])
+        if entry["n"] != self._numbers[group.run][-1]:
+            raise InputError(f"release {entry['n']}, which is not the last one of its run")
+        draw = Draw(group.mechanism, group.sample_size, entry["session"], is_repeated=True)
+        self._draws[group.run].append(draw)
 
-    def check(self, groups: Sequence[ReleaseGroup]) -> None:
-        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing."""
-        spent = self.planned()
-        sizes = sorted({size for _, size, _ in [*spent, *groups]})
-        if len(sizes) > 1:
-            raise InputError(
-                f"Expected the same sample_size in all runs of {self.path}, got {' and '.join(map(str, sizes))}; "
-                "a shared ledger is for runs on the same records."
-            )
-        limit, delta = self.header["target_epsilon"], self.delta
-        if sizes and delta * sizes[0] >= 1:
-            raise InputError(
-                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}."
-            )
-        total = PrivacyAccountant.from_groups([*spent, *groups], self.accountant).get_epsilon(delta)
-        if total > limit:
-            before = (
-                PrivacyAccountant.from_groups(spent, self.accountant).get_epsilon(delta)
-                if spent
-                else 0
-            )
-            raise BudgetExceededError(
-                f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at delta={delta:g}, got "
-                f"{total:.4g} with this run ({before:.4g} without it); use a smaller target_epsilon for this run."
-            )
+    def _apply_stored(self, entry: Entry) -> None:
+        """Mark a release as stored."""
+        self._group_of(entry["n"])
+        self._stored.add(entry["n"])
 
-    def reserve(self, run: str, facts: dict[str, Any]) -> None:
-        """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
-        with self._locked() as file:
-            self.check(plan_of(facts))
-            self._append(file, [{"kind": "run", "run": run, **facts}])
+    def _group_of(self, number: int) -> _Group:
+        """Return the group of a release; raise if there is none of this number, or it is stored."""
+        if not 1 <= number <= self.n_releases:
+            raise InputError(f"release {number!r} of {self.n_releases} releases")
+        if number in self._stored:
+            raise InputError(f"release {number}, which is stored")
+        return self._releases[number - 1]
 
 
-def statement(ledger: Ledger) -> dict[str, Any]:
-    """Return the cost of all plans in a ledger, ``private``, and in one ``sentence`` which runs void or share it.
-
-    Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
-    if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
-    """
-    account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
-    facts, found = account.guarantee(ledger.delta), _shortcomings(ledger)
-    sentences = [f"{kind}: run {run}: {why}." for kind, run, why in found]
-    if found:
-        sentences.append(f"The numbers for all runs together {_CONSEQUENCES[found[0][0]]}.")
-    if ledger.shared:
-        budget = ledger.header["target_epsilon"]
-        adaptive = "Assumed: plans of later runs, and whether there are any, are not chosen after looking at earlier releases."
-        if not account.history or account.gaussian_mu is not None:
-            adaptive = (
-                "Plans of later runs may be chosen after looking at earlier releases: the total budget, epsilon "
-                f"{budget:g} at delta {ledger.delta:g}, then holds. The cost so far holds for plans "
-                "that were not chosen so."
-            )
-        facts["assumptions"] = [*facts["assumptions"], adaptive]
-        sentences += [
-            f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon {facts['epsilon']:.4g} at delta "
-            f"{ledger.delta:g}, mu {facts['mu']:.4g}, every plan counted in full; their total budget is epsilon "
-            f"{budget:g}.",
-            adaptive,
-        ]
-    private = not any(kind == "NOT PRIVATE" for kind, *_ in found)
-    return {
-        **facts,
-        "private": private,
-        "sound": facts["sound"] and not found,
-        "sentence": " ".join(sentences),
-    }
-
-
-def _shortcomings(ledger: Ledger) -> list[tuple[str, str, str]]:
-    """Return kind, run and reason of the runs that are not private or not sound, the gravest first."""
-    found = []
-    for run, facts in ledger.runs.items():
-        account = PrivacyAccountant.from_groups(ledger.planned(run))
-        if not all(
-            [
-                facts.get("private", True),
-                *(mechanism.is_private for mechanism, *_ in account.history),
-            ]
-        ):
-            found.append(
-                (
-                    "NOT PRIVATE",
-                    run,
-                    "its noise seed is fixed, so that its noise can be computed and removed",
-                )
-            )
-        elif facts.get("records") == HANDED_OVER:
-            conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
-            found.append(
-                ("CONDITIONAL", run, f"records were {HANDED_OVER}, who answers for: {conditions}")
-            )
-        elif not account.sound:
-            found.append(
-                (
-                    "NOT SOUND",
-                    run,
-                    "its sensitivity bound is a normal approximation (CLT), not a theorem",
-                )
-            )
-    return sorted(found, key=lambda each: [*_CONSEQUENCES].index(each[0]))
-
-
-def plan_of(facts: dict[str, Any]) -> list[ReleaseGroup]:
+def plan_of(facts: Entry) -> list[ReleaseGroup]:
     """Return the plan that a header or a run states; empty if it states none."""
-    return [
-        (mechanism_from_dict(part["mechanism"]), facts["sample_size"], part["n_releases"])
-        for part in facts.get("plan", [])
-    ]
+    plan: list[ReleaseGroup] = []
+    for part in facts.get("plan", []):
+        mechanism = mechanism_from_dict(part["mechanism"])
+        plan.append((mechanism, facts["sample_size"], part["n_releases"]))
+    return plan
 
 
 def digest(previous: str, entry: Entry) -> str:
@@ -440,6 +435,7 @@ def digest(previous: str, entry: Entry) -> str:
 
 
 def _read(path: Path) -> bytes:
+    """Return the content of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -453,9 +449,9 @@ def _check_unused(path: Path, content: bytes) -> None:
     existing = Ledger(path)
     with contextlib.suppress(DpswdError):
         existing._replay(content)
-        if not (existing.n_releases or existing.shared) and (
-            existing.heads or content[:2] in (b"", b'{"')
-        ):
+        is_unused = existing.n_releases == 0 and not existing.shared
+        has_started_as_ledger = bool(existing.heads) or content[:2] in (b"", b'{"')
+        if is_unused and has_started_as_ledger:
             return
     raise InputError(
         f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "
@@ -463,23 +459,27 @@ def _check_unused(path: Path, content: bytes) -> None:
     )
 
 
-def _counted(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
+def _totals(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
     """Return the number of releases of every mechanism and sample size."""
     counts: Counter[tuple[Mechanism, int]] = Counter()
-    for mechanism, size, count in groups:
-        counts[mechanism, size] += count
+    for mechanism, sample_size, count in groups:
+        counts[mechanism, sample_size] += count
     return counts
 
 
 def _is_incomplete_line(rest: bytes) -> bool:
-    """Whether a crash may have left this: the start of a line, with zeros after it on some file systems.
+    """Return whether a crash may have left this: the start of a line, with zeros after it on some file systems.
 
     A complete object whose line break was overwritten is not incomplete; it would hide a release.
     """
-    left = rest.rstrip(b"\0")
-    if left[:2] not in (b"", b"{", b'{"') or not left.isascii() or not left.decode().isprintable():
+    text = rest.rstrip(b"\0")
+    if text[:2] not in (b"", b"{", b'{"'):
         return False
+    if not text.isascii() or not text.decode().isprintable():
+        return False
+    has_lost_bytes = len(text) < len(rest)
+    candidate = text if has_lost_bytes else text[:-1]
     try:
-        return not isinstance(json.loads(left if len(left) < len(rest) else left[:-1]), dict)
+        return not isinstance(json.loads(candidate), dict)
     except (ValueError, RecursionError):
         return True

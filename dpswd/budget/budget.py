@@ -1,63 +1,39 @@
-"""Privacy budget of a run: plan, calibration, ledger, stored releases, resume and statement. Knows no framework.
+"""Privacy budget of a run: calibration, recording of releases, resume and statement. Knows no framework.
 
-The plan is a list of mechanisms with their numbers of releases. Where several processes work together, rank 0 keeps
-the ledger; all ranks count, and each of them can refuse.
-
-Releases are written to ``RUN_DIR/releases/`` before they are returned, and a resumed run takes them from there. While a
-release is drawn, a marker lies beside them. If the ledger's last line has a marker and no value, the resumed run draws
-it afresh, under the same line (docs/theory/private-side.md, Proposition 26).
+The plan is a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`). Where several processes work
+together, rank 0 keeps the run directory (:mod:`dpswd.budget.run_directory`); all ranks count, and each of them can
+refuse.
 """
 
 import contextlib
-import dataclasses
 import hashlib
-import math
 import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
 from dpswd import __version__
 from dpswd._distributed import Processes, check_joined
-from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_json
-from dpswd._progress import say
-from dpswd._validate import at_least, positive, probability
+from dpswd._files import atomic_write
+from dpswd._validate import at_least
 from dpswd._versions import package_versions
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
-from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
-from dpswd.accounting.ledger import (
-    CONDITIONS,
-    HANDED_OVER,
-    Ledger,
-    SharedLedger,
-    plan_of,
-    statement,
-)
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
+from dpswd.accounting.shared_ledger import SharedLedger, statement
+from dpswd.budget.earlier_runs import PublicFacts, remember_run, warn_of_earlier_runs
+from dpswd.budget.plan import Plan, ReleaseRequest, Target
+from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, StoredRelease
 from dpswd.errors import BudgetExceededError, InputError
-from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
+from dpswd.mechanism import Mechanism
 from dpswd.records import PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["Budget"]
-
-STORED_BYTES = 2**28  # of all releases of one mechanism, up to which each is stored
-_FEW = 20  # releases of one mechanism that are stored in any case
-
-_LOCK = (
-    threading.Lock()
-)  # no thread may release between the check of another thread and its ledger entry
-_released: dict[
-    str, str
-] = {}  # run directory by digest of the records that this process has released from
-
-Plan = list[tuple[Any, int]]  # (mechanism, n_releases); a loss is the last entry
 
 OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
 NOT_COVERED = [
@@ -70,79 +46,144 @@ NOT_COVERED = [
 ]
 
 
-class RunBudget(Recorder):
-    """Base of the budgets: plans the releases of a run and keeps them within (target_epsilon, target_delta)."""
+@dataclass(frozen=True)
+class RunSetting:
+    """What a run reads, and where it is written.
+
+    Attributes:
+        run_dir: The run directory.
+        sample_size: Number N of records.
+        records: The records; ``None`` if the caller hands tensors over.
+        weights_from_runs: Identifiers of earlier runs whose releases the weights have seen.
+        before_ledger: Called before the ledger is written; writes ``config.yaml``.
+        resume_point: What the checkpoint of a resumed run says; ``None`` for a new run.
+    """
 
     run_dir: Path
     sample_size: int
+    records: PrivateRecords | None
+    weights_from_runs: frozenset[str] = frozenset()
+    before_ledger: Callable[[], None] | None = None
+    resume_point: ResumePoint | None = None
+
+    @property
+    def public_facts(self) -> PublicFacts | None:
+        """Public facts of the records; ``None`` if the caller hands tensors over."""
+        return None if self.records is None else PublicFacts.of(self.records)
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run that rank 0 has started or resumed; it is sent to all ranks.
+
+    Attributes:
+        header: Header of the ledger: what the run states.
+        plan: The calibrated plan.
+        guarantee: Epsilon, delta, mu and further facts of the plan.
+        n_made: Number of releases in the ledger, by mechanism.
+        recovered: What earlier processes of the run left behind.
+    """
+
+    header: dict[str, Any]
+    plan: Plan
+    guarantee: dict[str, Any]
+    n_made: dict[Mechanism, int]
+    recovered: Recovered
+
+
+class RunBudget(Recorder):
+    """Plans the releases of a run and keeps them within (target_epsilon, target_delta).
+
+    Args:
+        target: The budget.
+        shared_ledger: Ledger of several runs on the same records, or ``None``.
+        check_moment: Called before each release; raises if no release is allowed at this moment.
+    """
 
     def __init__(
         self,
-        target_epsilon: float,
-        target_delta: float,
-        accountant: str,
-        shared_ledger: str | Path | None,
+        target: Target,
+        shared_ledger: str | Path | None = None,
+        check_moment: Callable[[], None] | None = None,
     ) -> None:
-        positive(target_epsilon=target_epsilon)
-        probability(target_delta=target_delta)
-        PrivacyAccountant(accountant)
-        self.target_epsilon, self.target_delta, self.accountant = (
-            target_epsilon,
-            target_delta,
-            accountant,
-        )
+        self.target = target
         self.shared_ledger = shared_ledger
-        self.records: PrivateRecords | None = None  # None: the caller hands tensors over
-        self.weights_from_runs: set[str] = set()
-        self.before_ledger: Callable[[], None] | None = None
-        self._checkpoint: Any = None  # of a run that is resumed: the heads of its ledgers, and more
-        self._lock = DirectoryLock()
-        self._reset()
+        self._check_moment = check_moment
+        self._setting: RunSetting | None = None
+        self._run: OpenedRun | None = None
+        self._directory: RunDirectory | None = None  # on rank 0
+        self._n_made: Counter[Mechanism] = Counter()
+        self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
+        self._unfinished: Mechanism | None = None  # of the last release, which is to be drawn again
+        self._is_running = False
+        # No thread may release between the check of another thread and its ledger entry.
+        self._threads = threading.Lock()
 
-    def _reset(self) -> None:
-        self.plan: Plan = []
-        self._header: dict[str, Any] = {}  # of the ledger: what the run states
-        self._ledger: Ledger | None = None  # on rank 0
-        self._shared: SharedLedger | None = None  # on rank 0
-        self._made: Counter[Mechanism] = Counter()  # on every rank
-        self._running = False
-        self._stored: list[
-            tuple[Mechanism, dict[str, Tensor]]
-        ] = []  # of earlier processes, not asked for so far
-        self._again: Mechanism | None = None  # in the ledger's last line, without a file
-        self._epsilon_of: dict[int, float] = {}
+    @property
+    def target_epsilon(self) -> float:
+        """Budget of this run."""
+        return self.target.epsilon
+
+    @property
+    def target_delta(self) -> float:
+        """Budget of this run."""
+        return self.target.delta
+
+    @property
+    def accountant(self) -> str:
+        """Name of the accountant."""
+        return self.target.accountant
 
     @property
     def mu(self) -> float:
-        """Budget of Gaussian differential privacy, of which queries and structure take their shares."""
-        if self.accountant == "pld":
-            return mu_of_epsilon(self.target_epsilon, self.target_delta)
-        unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
-        return 1 / calibrate_sigma(unit, sample_size=1, n_releases=1, **self.settings)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The budget as the ledger's header states it."""
-        return {
-            "target_epsilon": self.target_epsilon,
-            "target_delta": self.target_delta,
-            "accountant": self.accountant,
-        }
+        """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
+        return self.target.mu
 
     @property
     def run(self) -> str:
         """Identifier of the run; empty before its ledger is opened."""
-        return str(self._header.get("run", ""))
+        return "" if self._run is None else str(self._run.header["run"])
+
+    @property
+    def plan(self) -> Plan:
+        """The calibrated plan.
+
+        Raises:
+            InputError: If no run has been started.
+        """
+        return self._opened.plan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The calibrated mechanism of the loss, or of the last query."""
+        return self.plan.mechanism
 
     @property
     def n_releases(self) -> int:
         """Releases in the ledger, by this process and by those that it resumes."""
-        return sum(self._made.values())
+        return sum(self._n_made.values())
 
     @property
-    def mechanism(self) -> Any:
-        """The calibrated mechanism of the loss, or of the last query."""
-        return self.plan[-1][0]
+    def heads(self) -> tuple[str, str]:
+        """Hashes of the last lines of the ledger and of the shared ledger, for a checkpoint; empty without one."""
+        if self._directory is None:
+            return "", ""
+        ledger = self._directory.ledger
+        return ledger.own.head, "" if ledger.shared is None else ledger.shared.head
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether this process writes to a ledger: on rank 0 of a run that has started."""
+        return self._directory is not None
+
+    @property
+    def _opened(self) -> OpenedRun:
+        """The run."""
+        if self._run is None:
+            raise InputError(
+                "Expected a run within this budget, got none; call statement() after its start."
+            )
+        return self._run
 
     # Recorder: called by the loss and the queries, on every rank
 
@@ -150,314 +191,229 @@ class RunBudget(Recorder):
         self, mechanism: Mechanism, records: PrivateRecords | None
     ) -> dict[str, Tensor] | None:
         """Check that a release is allowed now; return a stored one if an earlier process of this run has made it."""
-        with _LOCK:
-            if self._running and records is not self.records:
-                wanted = (
-                    "the records of this budget"
-                    if self.records is not None
-                    else "tensors, as planned"
-                )
-                raise InputError(
-                    f"Expected {wanted}, got {'a tensor' if records is None else 'another handle'}."
-                )
-            for i, (made, tensors) in enumerate(self._stored):
-                if made == mechanism:
-                    del self._stored[i]
-                    return tensors
+        with self._threads:
+            self._check_records(records)
+            for release in self._stored:
+                if release.mechanism == mechanism:
+                    self._stored.remove(release)
+                    return release.tensors
             self.check(mechanism)
             return None
 
     def record(self, mechanism: Mechanism) -> None:
         """Write a release to the ledger, before its noise is drawn; if it raises, the release must not be made."""
-        with _LOCK:
+        with self._threads:
             self.check(mechanism)
-            again = self._again == mechanism
-            self._again = None
-            if self._ledger is not None and not again:
-                if self._is_stored(mechanism):
-                    atomic_write(
-                        self._file(self._ledger.n_releases + 1, "drawing"), self.run.encode()
-                    )
-                self._ledger.record(mechanism, self.sample_size)
-            made = self._made[mechanism] + (not again)
-            # a killed process may have written it to the shared ledger already
-            if (
-                self._shared is not None
-                and self._shared.count(mechanism, self.sample_size, self.run) < made
-            ):
-                self._shared.record(mechanism, self.sample_size, self.run)
-            self._made[mechanism] = made
+            is_redraw = self._unfinished == mechanism
+            self._unfinished = None
+            if self._directory is None:  # on ranks above 0
+                self._n_made[mechanism] += 0 if is_redraw else 1
+                return
+            try:
+                if is_redraw:
+                    self._directory.record_redraw()
+                else:
+                    is_stored = self.plan.is_stored(mechanism)
+                    self._directory.record(mechanism, is_stored=is_stored)
+            finally:
+                self._n_made = self._directory.count_releases()
+            self._remember()
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
         """Write the noisy values of the last release, on rank 0, before they are returned."""
-        if self._ledger is not None and self._is_stored(mechanism):
-            facts = {
-                "run": self.run,
-                "tensors": {name: value.cpu() for name, value in tensors.items()},
-            }
-            atomic_write(self._file(self._ledger.n_releases, "pt"), partial(torch.save, facts))
-            self._file(self._ledger.n_releases, "drawing").unlink(missing_ok=True)
-
-    def _file(self, number: int, ending: str) -> Path:
-        """Return the path of a release's value, or of the marker that says that it is being drawn."""
-        return self.run_dir / "releases" / f"{number:06d}.{ending}"
+        if self._directory is not None and self.plan.is_stored(mechanism):
+            with self._threads:
+                self._directory.store(tensors)
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise BudgetExceededError unless the run has started and the plan has a further release of this mechanism."""
-        if not self._running:
+        if self._check_moment is not None:
+            self._check_moment()
+        if not self._is_running:
             raise BudgetExceededError(
                 "Expected a release within a run of its budget, got one outside: not accounted."
             )
-        planned = self._n_planned_of(mechanism)
-        if not planned:
+        n_planned = self.plan.count(mechanism)
+        if n_planned == 0:
             raise BudgetExceededError(
                 "Expected a mechanism of the plan of this budget, got one that is not in it."
             )
-        if self._made[mechanism] >= planned and self._again != mechanism:
+        if self._n_made[mechanism] >= n_planned and self._unfinished != mechanism:
             raise BudgetExceededError(
-                f"Expected at most {planned} releases, got a further one: the budget is used up."
+                f"Expected at most {n_planned} releases, got a further one: the budget is used up."
             )
 
-    def _is_stored(self, mechanism: Mechanism) -> bool:
-        """Whether every release of a mechanism is written to a file."""
-        planned = self._n_planned_of(mechanism)
-        if planned <= _FEW or not isinstance(mechanism, ProjectionMechanism):
-            return True
-        values = mechanism.n_projections * (
-            mechanism.dim + mechanism.n_values * (mechanism.n_classes or 1)
-        )
-        return 8 * values * planned <= STORED_BYTES
-
-    def _n_planned_of(self, mechanism: Mechanism) -> int:
-        return sum(count for other, count in self.plan if other == mechanism)
-
-    def _n_used(self, mechanism: Mechanism) -> int:
+    def n_used(self, mechanism: Mechanism) -> int:
         """Return the number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
-        waiting = [made for made, _ in self._stored] + [self._again]
-        return self._made[mechanism] - waiting.count(mechanism)
+        n_waiting = sum(release.mechanism == mechanism for release in self._stored)
+        n_unfinished = 1 if self._unfinished == mechanism else 0
+        return self._n_made[mechanism] - n_waiting - n_unfinished
+
+    def _check_records(self, records: PrivateRecords | None) -> None:
+        """Raise an InputError unless a release reads the records of the run."""
+        if not self._is_running or self._setting is None or records is self._setting.records:
+            return
+        has_handle = self._setting.records is not None
+        expected = "the records of this budget" if has_handle else "tensors, as planned"
+        got = "a tensor" if records is None else "another handle"
+        raise InputError(f"Expected {expected}, got {got}.")
+
+    def _remember(self) -> None:
+        """Let later runs of this process know that this one has made a release."""
+        if self._setting is None:
+            return
+        facts = self._setting.public_facts
+        if facts is not None:
+            remember_run(facts, self.run, self._setting.run_dir)
 
     # Opening
 
-    def _open(self, parts: list[tuple[Releasing[Any], int]]) -> None:
+    def open(self, setting: RunSetting, parts: Sequence[tuple[Releasing[Any], int]]) -> None:
         """Start or resume a run of parts with numbers of releases, with the other ranks, and calibrate the parts.
 
         What can be refused is refused before a file is written.
         """
         check_joined()
-        wanted, shares = (
-            [(part.mechanism, n) for part, n in parts],
-            [part.share for part, _ in parts[:-1]],
-        )
-        digest = None if self.records is None else check_same_records(self.records)
-        opened = Processes().broadcast(lambda: self._open_files(wanted, shares))
-        if digest in _released and self.shared_ledger is None and self._checkpoint is None:
-            say(
-                f"Warning: a run on these records was started before, in {_released[digest]}. This run spends a "
-                "further budget, and both guarantees compose; pass shared_ledger to keep one budget for all runs."
-            )
-        if digest is not None:
-            _released[digest] = str(self.run_dir)
-        header, made, self._stored, self._again = opened
-        self._take(header, made)
-        for (part, _), (mechanism, _) in zip(parts, self.plan, strict=True):
-            part.mechanism, part.recorder = mechanism, self
-        self._running = True
+        requests = [ReleaseRequest(part.mechanism, n, part.share) for part, n in parts]
+        if setting.records is not None:
+            check_same_records(setting.records)
+        self._setting = setting
+        self._set(Processes().broadcast(self._open_directory, setting, requests))
+        for (part, _), planned in zip(parts, self.plan.parts, strict=True):
+            part.mechanism = planned.mechanism
+            part.recorder = self
+        self._is_running = True
 
-    def _open_files(self, wanted: Plan, shares: list[float]) -> tuple[Any, ...]:
+    def read(self, setting: RunSetting) -> None:
+        """Read the ledger of a resumed run that may have no release left, so that it can be stated."""
+        self._setting = setting
+        self._set(Processes().broadcast(self._read, setting))
+
+    def close(self) -> None:
+        """End the run: no further release, the directory is free."""
+        self._is_running = False
+        if self._directory is not None:
+            self._directory.free()
+
+    def _set(self, run: OpenedRun) -> None:
+        """Set the state of a run that rank 0 has opened."""
+        self._run = run
+        self._n_made = Counter(run.n_made)
+        self._stored = list(run.recovered.stored)
+        self._unfinished = run.recovered.unfinished
+
+    def _open_directory(self, setting: RunSetting, requests: Sequence[ReleaseRequest]) -> OpenedRun:
         """Start or resume the run, on rank 0."""
+        directory = RunDirectory(setting.run_dir)
         try:
-            self._lock.take(self.run_dir)
-            if self.target_delta * self.sample_size >= 1:
-                limit = (
-                    f"1 / N = {1 / self.sample_size:.2g}, which permits publishing a whole record"
-                )
-                raise InputError(
-                    f"Expected target_delta below {limit}, got {self.target_delta:g}; lower it."
-                )
+            directory.lock()
+            self.target.check_sample_size(setting.sample_size)
+            shared = None
             if self.shared_ledger is not None:
-                self._shared = SharedLedger.open_existing(self.shared_ledger)
-            ledger = (
-                self._start(wanted, shares) if self._checkpoint is None else self._resume(wanted)
-            )
+                shared = SharedLedger.open_existing(self.shared_ledger)
+            if setting.resume_point is None:
+                run = self._start(directory, setting, shared, requests)
+            else:
+                run = self._resume(directory, setting, setting.resume_point, shared, requests)
         except BaseException:
-            self._lock.free()
+            directory.free()
             raise
-        self._ledger = ledger
-        return ledger.header, ledger.groups(), self._stored, self._again
+        self._directory = directory
+        return run
 
-    def _take(self, header: dict[str, Any], made: list[ReleaseGroup]) -> None:
-        """Take the plan from the header of the ledger, and the number of releases made."""
-        self._header, self.sample_size = header, header["sample_size"]
-        self.plan = [(mechanism, count) for mechanism, _, count in plan_of(header)]
-        self._made = Counter({mechanism: count for mechanism, _, count in made})
+    def _start(
+        self,
+        directory: RunDirectory,
+        setting: RunSetting,
+        shared: SharedLedger | None,
+        requests: Sequence[ReleaseRequest],
+    ) -> OpenedRun:
+        """Calibrate the plan and write the header of the ledger."""
+        directory.check_free()
+        known_runs = set() if shared is None else set(shared.runs)
+        _check_weights(setting.weights_from_runs - known_runs)
+        plan = Plan.calibrate(requests, self.target, setting.sample_size)
+        account = plan.account()
+        guarantee = account.guarantee(self.target.delta)  # may fail: before any file is written
+        if shared is not None:
+            shared.check(account.history)
+        if setting.public_facts is not None:
+            warn_of_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
+        if setting.before_ledger is not None:
+            setting.before_ledger()
+        header = self._header(setting, plan, guarantee)
+        directory.create(header, shared)
+        return OpenedRun(directory.ledger.own.header, plan, guarantee, {}, Recovered())
 
-    def _start(self, wanted: Plan, shares: list[float]) -> Ledger:
-        path = self.run_dir / "ledger.jsonl"
-        Ledger.check_free(path)
-        known = set(self._shared.runs) if self._shared is not None else set()
-        if foreign := sorted(self.weights_from_runs - known):
-            got = f"weights from run {', '.join(foreign)}"
-            remedy = (
-                "start from new weights, or set shared_ledger to a ledger that contains these runs"
-            )
-            raise InputError(
-                f"Expected weights that no earlier private run has trained, got {got}; {remedy}."
-            )
-        plan = self._calibrate(wanted, shares)
-        account = self._account(plan)
-        guarantee = account.guarantee(
-            self.target_delta
-        )  # before any file is written, since it may fail
-        if self._shared is not None:
-            self._shared.check(account.history)
-        if self.before_ledger is not None:
-            self.before_ledger()
-        config = self.run_dir / "config.yaml"
-        header = {
-            "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
-            "version": __version__,
-            "versions": package_versions(),
-            "config_sha256": hashlib.sha256(config.read_bytes()).hexdigest()
-            if config.is_file()
-            else None,
-            **self._stated,
-            "guarantee": guarantee,
-            "private": all(mechanism.is_private for mechanism, _ in plan),
-            "planned_releases": sum(count for _, count in plan),
-            "plan": [
-                {"mechanism": mechanism.to_dict(), "n_releases": count} for mechanism, count in plan
-            ],
-        }
-        ledger = Ledger.create(path, header)
-        self._lock.take(self.run_dir)  # the directory may not have existed before
-        if self._shared is not None:
-            self._shared.reserve(header["run"], header)
-        return ledger
-
-    def _resume(self, wanted: Plan) -> Ledger:
-        """Take plan and stored releases from the directory of the interrupted run."""
-        stated, ledger = self._stated, self._read_ledger()
-        for name, value in stated.items():
-            if ledger.header.get(name) != value:
-                found = f"{name}={ledger.header.get(name)!r} as in the ledger of the resumed run"
-                raise InputError(
-                    f"Expected {found}, got {value!r}; resume with the settings of that run."
-                )
-        parts = [
-            [(dataclasses.replace(each, sigma=1.0), n) for each, n in plan]
-            for plan in (self.plan, wanted)
-        ]
-        if parts[0] != parts[1]:  # apart from the noise
+    def _resume(
+        self,
+        directory: RunDirectory,
+        setting: RunSetting,
+        point: ResumePoint,
+        shared: SharedLedger | None,
+        requests: Sequence[ReleaseRequest],
+    ) -> OpenedRun:
+        """Read plan and stored releases from the directory of the interrupted run."""
+        own = directory.read(point)
+        _check_same_settings(own.header, self._stated(setting))
+        plan = Plan.from_header(own.header)
+        if not plan.matches(requests):
             raise InputError(
                 "Expected the mechanisms of the resumed run, got different ones; use its config.yaml."
             )
-        if self._shared is not None:
-            self._shared.check_resumable(self.run, self._checkpoint["shared_head"])
-        self._read_stored(ledger)
-        return ledger
+        recovered = directory.resume(own, shared, plan, point)
+        return self._opened_run(own, plan, recovered)
 
-    def _read_ledger(self) -> Ledger:
-        """Read the ledger of the resumed run; refuse one that does not contain the releases of the checkpoint."""
-        ledger = Ledger.open_existing(self.run_dir / "ledger.jsonl")
-        self._take(ledger.header, ledger.groups())
-        ledger.check_resumable(self.run, self._checkpoint["ledger_head"])
-        return ledger
+    def _read(self, setting: RunSetting) -> OpenedRun:
+        """Read the ledger of a resumed run, on rank 0."""
+        if setting.resume_point is None:
+            raise InputError("Expected the checkpoint of a run, got none; start the run first.")
+        own = RunDirectory(setting.run_dir).read(setting.resume_point)
+        _check_same_settings(own.header, self.target.to_dict())
+        return self._opened_run(own, Plan.from_header(own.header), Recovered())
 
-    def _read_stored(self, ledger: Ledger) -> None:
-        """Read the stored releases that the checkpoint does not contain, and find a last release without a file.
-
-        A mechanism with one planned release is kept in any case: a module that has its value does not ask for it.
-        """
-        made, used = (
-            Counter[Mechanism](),
-            Counter({self.mechanism: self._checkpoint.get("used", 0)}),
-        )
-        for number, mechanism in enumerate(ledger.releases, 1):
-            made[mechanism] += 1
-            needed = made[mechanism] > used[mechanism] or self._n_planned_of(mechanism) == 1
-            if needed and (path := self._file(number, "pt")).exists():
-                self._stored.append((mechanism, self._tensors(path)))
-        n = ledger.n_releases
-        if (further := self._file(n + 1, "pt")).exists():
-            raise InputError(
-                f"Expected no more than {n} releases, got {further}: the ledger was cut."
-            )
-        marker = self._file(
-            n, "drawing"
-        )  # of an earlier attempt, unless the run is the same and the value is missing
-        if self._file(n, "pt").exists():
-            marker.unlink(missing_ok=True)
-        unfinished = marker.is_file() and marker.read_bytes() == self.run.encode()
-        if n and unfinished and self._is_stored(ledger.releases[-1]):
-            self._again = ledger.releases[-1]
-
-    def _tensors(self, path: Path) -> dict[str, Tensor]:
-        """Read a stored release of this run."""
-        try:
-            content = torch.load(verified_archive(path), weights_only=True)
-            run, tensors = content["run"], dict(content["tensors"])
-        except Exception as error:  # torch.load raises many exception types on damaged files
-            kind = type(error).__name__
-            raise InputError(
-                f"Expected a stored release at {path}, got a damaged file ({kind})."
-            ) from None
-        if run != self.run:
-            raise InputError(
-                f"Expected a release of run {self.run} at {path}, got one of run {run}."
-            )
-        return tensors
-
-    def _calibrate(self, wanted: Plan, shares: list[float]) -> Plan:
-        """Give each query its share of the squared mu of the whole budget, and the last entry what remains."""
-        if sum(shares) >= 1:
-            raise InputError(
-                f"Expected shares of the budget that add up to less than 1, got {sum(shares):g}."
-            )
-        plan: Plan = []
-        spent, mu = PrivacyAccountant(self.accountant), self.mu if shares else math.inf
-        for (query, count), share in zip(wanted[:-1], shares, strict=True):
-            sigma = query.unit_sensitivity * math.sqrt(query.law.mean) / (mu * math.sqrt(share))
-            plan.append((dataclasses.replace(query, sigma=sigma), count))
-            spent.step(plan[-1][0], sample_size=self.sample_size, n_releases=count)
-        last, count = wanted[-1]
-        sigma = calibrate_sigma(
-            last, sample_size=self.sample_size, n_releases=count, spent=spent, **self.settings
-        )
-        return [*plan, (dataclasses.replace(last, sigma=sigma), count)]
-
-    def _close(self) -> None:
-        """End the run: no further release, the directory is free."""
-        self._running = False
-        self._lock.free()
+    def _opened_run(self, own: Ledger, plan: Plan, recovered: Recovered) -> OpenedRun:
+        """Return the state of a resumed run. Its guarantee is computed again: the header may have been edited."""
+        guarantee = plan.account().guarantee(plan.target.delta)
+        n_made = {mechanism: count for mechanism, _, count in own.groups()}
+        return OpenedRun(own.header, plan, guarantee, n_made, recovered)
 
     # Statements
 
-    @property
-    def _stated(self) -> dict[str, Any]:
-        """What the header of the ledger states, and a resumed run must state again."""
+    def _stated(self, setting: RunSetting) -> dict[str, Any]:
+        """Return what the header of the ledger states, and a resumed run must state again."""
         return {
-            **self.settings,
-            "sample_size": self.sample_size,
-            "records": "behind a handle" if self.records is not None else HANDED_OVER,
+            **self.target.to_dict(),
+            "sample_size": setting.sample_size,
+            "records": HANDED_OVER if setting.records is None else "behind a handle",
             "shared": self.shared_ledger is not None,
         }
 
-    def _account(self, plan: Plan) -> PrivacyAccountant:
-        return PrivacyAccountant.from_groups(
-            [(each, self.sample_size, n) for each, n in plan], self.accountant
-        )
+    def _header(self, setting: RunSetting, plan: Plan, guarantee: dict[str, Any]) -> dict[str, Any]:
+        """Return the header of a new ledger."""
+        config = setting.run_dir / "config.yaml"
+        config_sha256 = None
+        if config.is_file():
+            config_sha256 = hashlib.sha256(config.read_bytes()).hexdigest()
+        facts = setting.public_facts
+        return {
+            "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
+            "version": __version__,
+            "versions": package_versions(),
+            "config_sha256": config_sha256,
+            **self._stated(setting),
+            **({} if facts is None else facts.to_dict()),
+            "guarantee": guarantee,
+            "private": plan.is_private,
+            "planned_releases": plan.n_releases,
+            "plan": [part.to_dict() for part in plan.parts],
+        }
 
-    def _spent(self) -> float:
-        """Upper bound of the epsilon spent so far: the number of releases is rounded up to a power of two."""
-        if not self.n_releases:
+    def spent_epsilon(self) -> float:
+        """Return an upper bound of the epsilon that is spent so far."""
+        if self.n_releases == 0:
             return 0.0
-        *queries, (mechanism, planned) = self.plan
-        count = min(planned, 2 ** math.ceil(math.log2(max(self._made[mechanism], 1))))
-        if count not in self._epsilon_of:
-            self._epsilon_of[count] = self._account([*queries, (mechanism, count)]).get_epsilon(
-                self.target_delta
-            )
-        return self._epsilon_of[count]
+        return self.plan.epsilon_after(self._n_made[self.mechanism])
 
     def statement(self) -> dict[str, Any]:
         """Return the content of ``privacy.json``.
@@ -468,40 +424,35 @@ class RunBudget(Recorder):
         Raises:
             InputError: If no run has been started.
         """
-        if not self._header:
-            raise InputError(
-                "Expected a run within this budget, got none; call statement() after its start."
-            )
-        header, guarantee = self._header, self._header["guarantee"]
-        conditional = header["records"] == HANDED_OVER
-        names = (
-            *self.settings,
-            "run",
-            "version",
-            "sample_size",
-            "planned_releases",
-            "records",
-            "private",
-        )
+        run = self._opened
+        is_conditional = run.header["records"] == HANDED_OVER
+        weights_from_runs = set() if self._setting is None else set(self._setting.weights_from_runs)
         facts = {
-            **{name: header[name] for name in names},
-            **guarantee,
-            "sound": guarantee["sound"] and not conditional,
-            "conditions": CONDITIONS if conditional else [],
+            **run.plan.target.to_dict(),
+            "run": self.run,
+            "version": run.header["version"],
+            "sample_size": run.plan.sample_size,
+            "planned_releases": run.plan.n_releases,
+            "records": run.header["records"],
+            "private": run.plan.is_private,
+            **run.guarantee,
+            "sound": run.guarantee["sound"] and not is_conditional,
+            "conditions": CONDITIONS if is_conditional else [],
             "neighboring_relation": "replace-one",
             "mechanism": self.mechanism.to_dict(),
             "releases_made": self.n_releases,
-            "weights_from_runs": sorted(self.weights_from_runs | {self.run}),
+            "weights_from_runs": sorted(weights_from_runs | {self.run}),
             "not_covered": NOT_COVERED,
         }
-        if self._shared is not None:
-            facts["across_runs"] = statement(SharedLedger.open_existing(self._shared.path))
+        if self.keeps_ledger and self.shared_ledger is not None:
+            facts["across_runs"] = statement(SharedLedger.open_existing(self.shared_ledger))
             facts["not_covered"] = [line for line in NOT_COVERED if line != OTHER_RUNS]
         return facts
 
-    def _write(self) -> None:
-        if self._ledger is not None:  # on rank 0
-            write_json(self.run_dir / "privacy.json", self.statement())
+    def write_statement(self) -> None:
+        """Write ``privacy.json``, on rank 0."""
+        if self._directory is not None:
+            self._directory.write_statement(self.statement())
 
 
 class Budget(RunBudget):
@@ -512,7 +463,7 @@ class Budget(RunBudget):
 
     Args:
         records: The records; every query reads all of them.
-        queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one takes the rest of the budget. They
+        queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one gets the rest of the budget. They
             may be set before the context is entered.
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; below 1 / N.
@@ -521,7 +472,7 @@ class Budget(RunBudget):
         config: Plain values that describe the method, written to config.yaml.
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
-        resume: Finish the run in ``run_dir``, if there is one. Its releases are taken from their files.
+        resume: Finish the run in ``run_dir``, if there is one. Its releases are read from their files.
 
     Raises:
         InputError: If a share or a number is out of range, or the directory cannot be used.
@@ -552,21 +503,23 @@ class Budget(RunBudget):
         shared_ledger: str | Path | None = None,
         resume: bool = False,
     ) -> None:
-        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
+        super().__init__(Target(target_epsilon, target_delta, accountant), shared_ledger)
         if not isinstance(records, PrivateRecords):
             raise InputError(
                 f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
             )
         at_least(1, n_releases=n_releases)
-        self.records, self.sample_size, self.n_planned = records, len(records), n_releases
-        self.queries, self.run_dir = list(queries), Path(run_dir)
-        if config is not None:
-            text = yaml.safe_dump(dict(config), sort_keys=False)
-            self.before_ledger = partial(atomic_write, self.run_dir / "config.yaml", text.encode())
+        self.records = records
+        self.sample_size = len(records)
+        self.n_planned = n_releases
+        self.queries = list(queries)
+        self.run_dir = Path(run_dir)
+        self._config = config
+        self._resume_point: ResumePoint | None = None
         if not resume:
             Budget.check_free(run_dir)
         elif not Budget.is_free(run_dir):
-            self._checkpoint = {"ledger_head": "", "shared_head": ""}
+            self._resume_point = ResumePoint()
 
     @staticmethod
     def is_free(run_dir: str | Path) -> bool:
@@ -579,16 +532,50 @@ class Budget(RunBudget):
     @staticmethod
     def check_free(run_dir: str | Path) -> None:
         """Raise an :class:`InputError` if a directory holds the ledger of a run."""
-        Processes().broadcast(lambda: Ledger.check_free(Path(run_dir) / "ledger.jsonl"))
+        Processes().broadcast(RunDirectory(Path(run_dir)).check_free)
 
     def __enter__(self) -> Self:
         """Calibrate the queries and open the ledger."""
         if not self.queries:
             raise InputError("Expected at least one query in queries, got none.")
-        self._open([(query, self.n_planned) for query in self.queries])
+        setting = RunSetting(
+            self.run_dir,
+            self.sample_size,
+            self.records,
+            before_ledger=self._write_config,
+            resume_point=self._resume_point,
+        )
+        self.open(setting, [(query, self.n_planned) for query in self.queries])
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the budget and write ``privacy.json``."""
-        self._close()
-        self._write()
+        self.close()
+        self.write_statement()
+
+    def _write_config(self) -> None:
+        """Write ``config.yaml``, if the method is described."""
+        if self._config is not None:
+            text = yaml.safe_dump(dict(self._config), sort_keys=False)
+            atomic_write(self.run_dir / "config.yaml", text.encode())
+
+
+def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
+    """Raise an InputError if weights have seen releases of runs that no shared ledger contains."""
+    if not foreign_runs:
+        return
+    got = f"weights from run {', '.join(sorted(foreign_runs))}"
+    remedy = "start from new weights, or set shared_ledger to a ledger that contains these runs"
+    raise InputError(
+        f"Expected weights that no earlier private run has trained, got {got}; {remedy}."
+    )
+
+
+def _check_same_settings(header: dict[str, Any], stated: dict[str, Any]) -> None:
+    """Raise an InputError unless a resumed run states what the header of its ledger does."""
+    for name, value in stated.items():
+        if header.get(name) != value:
+            expected = f"{name}={header.get(name)!r} as in the ledger of the resumed run"
+            raise InputError(
+                f"Expected {expected}, got {value!r}; resume with the settings of that run."
+            )

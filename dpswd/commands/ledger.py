@@ -33,7 +33,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.accountant import PrivacyAccountant
-    from dpswd.accounting.ledger import Ledger, SharedLedger, plan_of, statement
+    from dpswd.accounting.ledger import Ledger, plan_of
+    from dpswd.accounting.shared_ledger import SharedLedger, statement
 
     path = arguments.path
     if arguments.action == "create":

@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,12 +18,14 @@ from dpswd._distributed import Processes
 from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs
 from dpswd._validate import at_least
-from dpswd.budget.budget import RunBudget
+from dpswd.budget.budget import RunBudget, RunSetting
+from dpswd.budget.plan import Plan, Target
+from dpswd.budget.run_directory import ResumePoint
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
-from dpswd.records import PrivateBatch
+from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Recorder, Releasing
 from dpswd.sampling import ReleaseLoader
 
@@ -32,7 +36,7 @@ P = TypeVar("P", bound=nn.Module)
 _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
 
 
-class PrivacyBudget(RunBudget, L.Callback):
+class PrivacyBudget(L.Callback):
     """Calibrates the noise of a module's releases and keeps the run within the budget.
 
     The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both. The training loader
@@ -76,23 +80,83 @@ class PrivacyBudget(RunBudget, L.Callback):
         sample_size: int | None = None,
         n_releases: int | None = None,
     ) -> None:
-        super().__init__(target_epsilon, target_delta, accountant, shared_ledger)
+        self._target = Target(target_epsilon, target_delta, accountant)
         if (sample_size is None) != (n_releases is None):
             raise InputError(
                 "Expected sample_size and n_releases together, for tensors that are handed over, got one."
             )
-        if sample_size is not None:
+        self._handed_over: _Source | None = None
+        if sample_size is not None and n_releases is not None:
             at_least(1, sample_size=sample_size, n_releases=n_releases)
-        self._given_run_dir, self._handed_over = run_dir, (sample_size, n_releases)
+            self._handed_over = _Source(None, sample_size, n_releases)
+        self.shared_ledger = shared_ledger
+        self.run_dir: Path | None = None if run_dir is None else Path(run_dir)
         self.epsilon = 0.0
+        # Called before the ledger is written; dpswd fit writes config.yaml by it.
+        self.before_ledger: Callable[[], None] | None = None
+        self.weights_from_runs: set[str] = set()
+        self._states_run_dir = run_dir is not None
+        self._budget = self._new_budget()
         self._trainer: L.Trainer | None = None
-        self._earlier: list[
-            Recorder | None
-        ] = []  # recorders of the parts that had made releases before the run
+        # Recorders of the parts that had made releases before the run.
+        self._earlier_recorders: list[Recorder | None] = []
+        self._resume_point: ResumePoint | None = None
         self._n_used_before = 0
 
+    # Facts of the budget
+
+    @property
+    def target_epsilon(self) -> float:
+        """Budget of this run."""
+        return self._target.epsilon
+
+    @property
+    def target_delta(self) -> float:
+        """Budget of this run."""
+        return self._target.delta
+
+    @property
+    def accountant(self) -> str:
+        """Name of the accountant."""
+        return self._target.accountant
+
+    @property
+    def mu(self) -> float:
+        """Budget of Gaussian differential privacy."""
+        return self._target.mu
+
+    @property
+    def run(self) -> str:
+        """Identifier of the run; empty before its ledger is opened."""
+        return self._budget.run
+
+    @property
+    def plan(self) -> Plan:
+        """The calibrated plan of the run."""
+        return self._budget.plan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The calibrated mechanism of the loss, or of the last query."""
+        return self._budget.mechanism
+
+    @property
+    def n_releases(self) -> int:
+        """Releases in the ledger, by this process and by those that it resumes."""
+        return self._budget.n_releases
+
+    def statement(self) -> dict[str, Any]:
+        """Return the content of ``privacy.json``; see :meth:`dpswd.Budget.statement`."""
+        return self._budget.statement()
+
+    def _new_budget(self) -> RunBudget:
+        """Return the budget of a run that has not started."""
+        return RunBudget(self._target, self.shared_ledger, self._check_moment)
+
+    # Hooks of Lightning
+
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Move this callback to the front, and become the recorder of the module's losses and queries."""
+        """Move this callback to the front, and let its budget record the releases of the module."""
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
             raise InputError(
@@ -100,92 +164,64 @@ class PrivacyBudget(RunBudget, L.Callback):
             )
         trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
         self._trainer = trainer
-        parts = _parts(pl_module, Releasing)
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
                 got = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
                 raise InputError(
                     f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}."
                 )
-            self._checkpoint, self._n_used_before = None, 0
-            self._reset()
-        self._earlier = [part.recorder for part in parts if part.n_releases]
+            self._resume_point = None
+            self._n_used_before = 0
+            self._budget = self._new_budget()
+        parts = _parts(pl_module, Releasing)
+        self._earlier_recorders = [part.recorder for part in parts if part.n_releases]
         for part in parts:
-            part.recorder = self
+            part.recorder = self._budget
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
-        if self._checkpoint is None and trainer.ckpt_path is not None:
+        is_resumed = self._resume_point is not None
+        if trainer.ckpt_path is not None and not is_resumed:
             got = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
             raise InputError(f"Expected a checkpoint of a run within a PrivacyBudget, got {got}.")
-        if self._earlier and (self._checkpoint is None or None in self._earlier):
+        if self._earlier_recorders and (not is_resumed or None in self._earlier_recorders):
             remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
             raise InputError(
                 f"Expected a module without releases before the run, got some; {remedy}."
             )
         for part in _parts(pl_module, Releasing):  # made in the module's own hooks
-            part.recorder = self
+            part.recorder = self._budget
         self.weights_from_runs = seen_runs(pl_module)
-        self.run_dir = Path(self._given_run_dir or trainer.default_root_dir)
-        if self._checkpoint is not None:  # also where no step is left to train
-            Processes().broadcast(lambda: self._read_ledger().head)
+        if not self._states_run_dir:
+            self.run_dir = Path(trainer.default_root_dir)
+        if is_resumed:  # also where no step is left to train
+            self._budget.read(self._setting(_Source(None, 0, 0)))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        losses, queries = (
-            _parts(pl_module, DPSlicedWassersteinLoss),
-            _parts(pl_module, GaussianQuery),
-        )
+        losses = _parts(pl_module, DPSlicedWassersteinLoss)
+        queries = _parts(pl_module, GaussianQuery)
         if len(losses) > 1 or not (losses or queries):
             got = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
             raise InputError(
                 f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}."
             )
-        loss = losses[0] if losses else None
-        loader: Any = trainer.train_dataloader
-        batch_size = None if loss is None else loss.mechanism.batch_size
-        if isinstance(loader, ReleaseLoader):
-            self.records, self.sample_size, n_releases = (
-                loader.records,
-                len(loader.records),
-                loader.n_releases,
-            )
-            loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
-            if batch_size not in (None, loader.batch_size):
-                raise InputError(
-                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; make it equal."
-                )
-        elif None not in self._handed_over:
-            self.records, (self.sample_size, n_releases) = None, self._handed_over  # type: ignore[assignment]
-        else:
-            got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
-            raise InputError(
-                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}."
-            )
-        parts: list[Any] = [(query, 1) for query in queries]
-        self._open(parts if loss is None else [*parts, (loss, n_releases)])
+        source = self._source(trainer, losses)
+        parts: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
+        parts += [(loss, source.n_releases) for loss in losses]
+        self._budget.open(self._setting(source), parts)
         mark_runs(pl_module, [self.run])
         processes = Processes()
-        processes.run_on_all(self._write)
+        processes.run_on_all(self._budget.write_statement)
         if processes.rank:  # latent codes: seed_everything gives all ranks the same seed
             torch.manual_seed(torch.initial_seed() + processes.rank)
-
-    def check(self, mechanism: Mechanism) -> None:
-        """Raise BudgetExceededError unless a release is allowed now: in a fit, after the noise is calibrated."""
-        stage = None if self._trainer is None else self._trainer.state.stage
-        if stage not in (None, RunningStage.TRAINING):
-            got = f"{stage.value}; use the last release there: loss.distance(released, public)"
-            raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {got}."
-            )
-        super().check(mechanism)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """End the run where the plan is used up, as in a further epoch; raise if all releases were lost in a crash."""
-        if not isinstance(batch, PrivateBatch) or not len(batch) or not self._used_up:
+        if not isinstance(batch, PrivateBatch) or not len(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
             got = (
@@ -198,12 +234,6 @@ class PrivacyBudget(RunBudget, L.Callback):
             trainer.should_stop = True
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
 
-    @property
-    def _used_up(self) -> bool:
-        """Whether the loss has made its planned releases, and none of them waits in a file."""
-        mechanism, planned = self.plan[-1]
-        return mechanism.batch_size is not None and self._n_used(mechanism) >= planned
-
     def on_train_batch_end(
         self,
         trainer: L.Trainer,
@@ -213,52 +243,118 @@ class PrivacyBudget(RunBudget, L.Callback):
         batch_idx: int,
     ) -> None:
         """Show epsilon beside the loss."""
-        self._n_used_before = self._n_used(self.mechanism)
-        self.epsilon = self._spent()
+        self._n_used_before = self._budget.n_used(self.mechanism)
+        self.epsilon = self._budget.spent_epsilon()
         pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End the run where the plan is used up."""
-        if self._used_up:
+        if self._is_used_up:
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write ``privacy.json``, and say what the plan cost if fewer releases were made, or that it ended the run."""
-        self._write()
-        if self._used_up and trainer.global_step < trainer.estimated_stepping_batches < math.inf:
-            asked = f"step {trainer.global_step} of {trainer.estimated_stepping_batches}"
-            say(f"All {self.plan[-1][1]} planned releases are made; the run ends at {asked}.")
-        if self._ledger is not None:
-            self.epsilon, planned = (
-                self._header["guarantee"]["epsilon"],
-                self._header["planned_releases"],
-            )
-            if self.n_releases < planned:
-                made = f"{self.n_releases} of {planned} planned releases"
-                say(f"The run made {made}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
+        self._budget.write_statement()
+        n_steps = trainer.estimated_stepping_batches
+        if self._is_used_up and trainer.global_step < n_steps < math.inf:
+            n_planned = self.plan.parts[-1].n_releases
+            place = f"step {trainer.global_step} of {n_steps}"
+            say(f"All {n_planned} planned releases are made; the run ends at {place}.")
+        if self._budget.keeps_ledger:
+            self.epsilon = self.statement()["epsilon"]
+            if self.n_releases < self.plan.n_releases:
+                count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
+                say(f"The run made {count}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""
-        self._close()
+        self._budget.close()
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Write ``privacy.json`` when a run breaks off."""
         with contextlib.suppress(DpswdError):  # report the original exception
-            self._write()
-        self._close()
+            self._budget.write_statement()
+        self._budget.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds: the last lines of the ledgers, which they must contain, and a count."""
-        if self._ledger is None and self._checkpoint is not None:
-            return dict(self._checkpoint)
-        heads = [each.head if each is not None else "" for each in (self._ledger, self._shared)]
-        return {"ledger_head": heads[0], "shared_head": heads[1], "used": self._n_used_before}
+        if not self._budget.keeps_ledger and self._resume_point is not None:
+            return asdict(self._resume_point)
+        ledger_head, shared_head = self._budget.heads
+        return asdict(ResumePoint(ledger_head, shared_head, self._n_used_before))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Mark the run as resumed."""
-        self._checkpoint, self._n_used_before = state_dict, state_dict["used"]
+        self._resume_point = ResumePoint(**state_dict)
+        self._n_used_before = self._resume_point.used
+
+    # Parts of the hooks
+
+    @property
+    def _is_used_up(self) -> bool:
+        """Whether the loss has made its planned releases, and none of them waits in a file."""
+        last = self.plan.parts[-1]
+        if last.mechanism.batch_size is None:  # a query
+            return False
+        return self._budget.n_used(last.mechanism) >= last.n_releases
+
+    def _check_moment(self) -> None:
+        """Raise BudgetExceededError unless the trainer is training."""
+        stage = None if self._trainer is None else self._trainer.state.stage
+        if stage not in (None, RunningStage.TRAINING):
+            got = f"{stage.value}; use the last release there: loss.distance(released, public)"
+            raise BudgetExceededError(
+                f"Expected releases in training steps only, got one in {got}."
+            )
+
+    def _source(self, trainer: L.Trainer, losses: list[DPSlicedWassersteinLoss]) -> "_Source":
+        """Return what the training loader reads, or the numbers that were stated for tensors."""
+        loader: Any = trainer.train_dataloader
+        if not isinstance(loader, ReleaseLoader):
+            if self._handed_over is not None:
+                return self._handed_over
+            got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
+            raise InputError(
+                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}."
+            )
+        loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        for loss in losses:
+            batch_size = loss.mechanism.batch_size
+            if batch_size != loader.batch_size:
+                raise InputError(
+                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; make it equal."
+                )
+        return _Source(loader.records, len(loader.records), loader.n_releases)
+
+    def _setting(self, source: "_Source") -> RunSetting:
+        """Return what the run reads, and where it is written."""
+        if self.run_dir is None:
+            raise InputError("Expected a run directory, got none; set trainer.default_root_dir.")
+        return RunSetting(
+            self.run_dir,
+            source.sample_size,
+            source.records,
+            weights_from_runs=frozenset(self.weights_from_runs),
+            before_ledger=self.before_ledger,
+            resume_point=self._resume_point,
+        )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the loss of a module reads.
+
+    Attributes:
+        records: The records; ``None`` for tensors that are handed over.
+        sample_size: Number N of records.
+        n_releases: Number T of releases.
+    """
+
+    records: PrivateRecords | None
+    sample_size: int
+    n_releases: int
 
 
 def _check_hyperparameters(*owners: Any) -> None:

@@ -1,6 +1,7 @@
 """PrivacyBudget in a fit of a user's own module: plan, calibration, statement, refusals, shared ledgers."""
 
 import importlib.metadata
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -40,8 +41,9 @@ from dpswd import (
     ProjectionMechanism,
 )
 from dpswd._provenance import seen_runs
-from dpswd.accounting.ledger import Ledger, SharedLedger
-from dpswd.errors import DpswdError
+from dpswd.accounting.ledger import Ledger
+from dpswd.accounting.shared_ledger import SharedLedger
+from dpswd.errors import DpswdError, LedgerError
 from dpswd.report.render import write_report
 
 WHOLE = ProjectionMechanism(
@@ -247,7 +249,7 @@ def fail(*_):
 
 def test_a_refused_start_does_not_affect_the_next_run(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("dpswd.budget.budget.write_json", fail)
+        patched.setattr("dpswd.budget.run_directory.write_json", fail)
         with pytest.raises(InputError, match="disk"):
             trainer(tmp_path / "a").fit(Mine(), loader())
     first = ledger_of(tmp_path / "a")
@@ -347,28 +349,60 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
         trainer(tmp_path / "in", epsilon=2.0).fit(Mine(), loader(), ckpt_path=inside)
     with pytest.raises(InputError, match="shared="):
         run(tmp_path / "out", shared, checkpoint=checkpoint_at(tmp_path / "out", 3))
-    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:-2]))
+    shared.write_bytes(b"".join(shared.read_bytes().splitlines(keepends=True)[:-4]))
     with untouched(tmp_path / "in"), pytest.raises(DpswdError, match="the ledger was cut"):
         run(tmp_path / "in", shared, checkpoint=inside)
 
 
 def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):
     """The resumed run draws the release under the same line, and writes the missing line of the shared ledger."""
-    record = SharedLedger.record
+    check = SharedLedger.check_permitted
 
-    def dies(ledger, *arguments):
-        if ledger.n_releases == 3:
+    def dies(ledger, draw, name):
+        if ledger._file is not None and written(tmp_path / "a") > ledger.n_releases == 3:
             raise RuntimeError("killed")
-        record(ledger, *arguments)
+        check(ledger, draw, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SharedLedger, "record", dies)
+        patched.setattr(SharedLedger, "check_permitted", dies)
         with pytest.raises(RuntimeError, match="killed"):
             run(tmp_path / "a", shared)
     assert (written(tmp_path / "a"), Ledger.open_existing(shared).n_releases) == (4, 3)
     run(tmp_path / "a", shared, checkpoint=checkpoint_at(tmp_path / "a", 3))
     assert Ledger.open_existing(shared).groups() == ledger_of(tmp_path / "a").groups()
     agree(tmp_path / "a", STEPS)
+
+
+@pytest.mark.filterwarnings("ignore:The dirpath has changed")  # of the checkpoint callback
+def test_one_of_two_copies_is_resumed_from_its_checkpoint(tmp_path, shared):
+    """On 0.3.0 both were, and made the remaining releases twice."""
+    crash(tmp_path / "a", shared)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    run(tmp_path / "a", shared, checkpoint=checkpoint_at(tmp_path / "a", 3))
+    module = Mine()
+    with untouched(tmp_path / "b"), pytest.raises(LedgerError, match="a copy of this run"):
+        run(tmp_path / "b", shared, module=module, checkpoint=checkpoint_at(tmp_path / "b", 3))
+    assert module.criterion.n_releases == 0
+    assert Ledger.open_existing(shared).n_releases == STEPS
+
+
+def test_a_checkpoint_of_an_edited_ledger_states_no_smaller_epsilon(tmp_path):
+    """Also where no step is left to train, and no ledger is opened."""
+    trainer(tmp_path).fit(Mine(), loader())
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger.open_existing(path)
+    plan = [{"mechanism": MECHANISM.replace(sigma=0.01).to_dict(), "n_releases": STEPS}]
+    again = Ledger.create(tmp_path / "edited.jsonl", ledger.header | {"plan": plan})
+    for mechanism in ledger.releases:
+        again.record(mechanism, N)
+    (tmp_path / "edited.jsonl").replace(path)
+    checkpoint = torch.load(checkpoint_at(tmp_path, STEPS), weights_only=True)
+    for state in checkpoint["callbacks"].values():
+        if "ledger_head" in state:
+            state["ledger_head"] = again.head
+    torch.save(checkpoint, tmp_path / "edited.ckpt")
+    with pytest.raises(LedgerError, match="target_epsilon=5"):
+        trainer(tmp_path).fit(Mine(), loader(), ckpt_path=tmp_path / "edited.ckpt")
 
 
 def test_weights_of_an_earlier_run_are_refused_unless_the_shared_ledger_contains_it(

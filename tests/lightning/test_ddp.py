@@ -43,6 +43,7 @@ from dpswd import (
     PrivacyBudget,
     PrivateRecords,
 )
+from dpswd.budget.budget import RunBudget
 
 CHILDREN = "/proc/{0}/task/{0}/children"
 pytestmark = pytest.mark.slow  # two processes, which meet over a network
@@ -176,7 +177,7 @@ def train(rank, directory, kind=Watched, fail=None, die=None, world=2, **options
     if fail and rank == 0:
         budget.before_ledger = full
     if die is not None and rank == 1:
-        deadly({"budget": PrivacyBudget, "release": dpswd.release}[die[0]], *die[1:])
+        deadly({"budget": RunBudget, "release": dpswd.release}[die[0]], *die[1:])
     several = {"devices": world, "strategy": "ddp_find_unused_parameters_true"} if world > 1 else {}
     run_or_resume(directory, module := kind(), STEPS, budget=budget, **several, **options)
     weights = torch.cat([value.flatten() for value in module.state_dict().values()]).tolist()

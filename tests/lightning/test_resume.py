@@ -35,11 +35,12 @@ from factories import (
     written,
 )
 
-import dpswd.budget.budget
+import dpswd.budget.run_directory
 import dpswd.lightning.checkpoints
-from dpswd import DPSlicedWassersteinLoss, InputError, PrivacyBudget, PrivateRecords
+from dpswd import DPSlicedWassersteinLoss, InputError, PrivateRecords
 from dpswd._files import atomic_write
 from dpswd.accounting.ledger import Ledger
+from dpswd.budget.budget import RunBudget
 from dpswd.errors import DpswdError
 
 pytestmark = [
@@ -139,7 +140,7 @@ def test_an_old_checkpoint_pays_nothing_twice(tmp_path, stored, step):
 
 
 def test_long_runs_store_no_release(tmp_path, monkeypatch):
-    monkeypatch.setattr("dpswd.budget.budget.STORED_BYTES", 0)
+    monkeypatch.setattr("dpswd.budget.plan.STORED_BYTES", 0)
     trainer(tmp_path).fit(Mine(), loader(21))
     assert not (tmp_path / "releases").exists()
     atomic_write(
@@ -223,9 +224,9 @@ def test_nothing_secret_is_in_a_checkpoint(tmp_path):
 
 SHORT = 8
 OWNERS = {
-    "budget": PrivacyBudget,
+    "budget": RunBudget,
     "checkpoint": dpswd.lightning.checkpoints,
-    "file": dpswd.budget.budget,
+    "file": dpswd.budget.run_directory,
     "ledger": Ledger,
     "loss": DPSlicedWassersteinLoss,
     "records": PrivateRecords,
@@ -234,17 +235,17 @@ MOMENTS = [
     ("ledger", "create", 0),
     ("checkpoint", "atomic_write", 0),  # before the first release
     ("records", "open_records", 3),
-    ("ledger", "record", 3),
-    ("ledger", "record", 3, "after"),  # in the ledger, and no noise
+    ("ledger", "write_draw", 3),
+    ("ledger", "write_draw", 3, "after"),  # in the ledger, and no noise
     ("loss", "add_noise", 3, "after"),
     ("budget", "store", 3),  # noise, and no file
     ("file", "atomic_write", 3, "after"),
     ("loss", "distance", 3),  # a file, and no step
     ("checkpoint", "atomic_write", 4),
     ("checkpoint", "atomic_write", 4, "after"),
-    ("ledger", "record", SHORT - 1, "after"),  # the last release
+    ("ledger", "write_draw", SHORT - 1, "after"),  # the last release
     ("budget", "store", 0),  # the first one
-    ("budget", "_write", 1),  # privacy.json at the end
+    ("budget", "write_statement", 1),  # privacy.json at the end
 ]
 
 

@@ -1,0 +1,289 @@
+"""Ledger of several runs on the same records, and the total budget of these runs."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dpswd._validate import choice, positive, probability
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
+from dpswd.errors import BudgetExceededError, InputError, LedgerError
+from dpswd.mechanism import Mechanism
+
+__all__ = ["RunLedger", "SharedLedger", "statement"]
+
+_CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest first
+    "NOT PRIVATE": "do not hold",
+    "NOT SOUND": "are not proven upper bounds",
+    "CONDITIONAL": "hold on these conditions",
+}
+_NOT_ADAPTIVE = (
+    "Assumed: plans of later runs, and whether there are any, are not chosen after looking at "
+    "earlier releases."
+)
+
+
+class SharedLedger(Ledger):
+    """The releases of several runs on the same records, and the total budget of these runs.
+
+    A run reserves its whole plan, under the file's lock, before it draws any noise, and can release nothing else.
+    """
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        path: str | Path,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        accountant: str = "pld",
+    ) -> Self:
+        """Create a shared ledger with a total budget, before the first of its runs."""
+        positive(target_epsilon=target_epsilon)
+        probability(target_delta=target_delta)
+        choice(("pld", "rdp"), accountant=accountant)
+        header = {
+            "scope": "shared",
+            "target_epsilon": target_epsilon,
+            "target_delta": target_delta,
+            "accountant": accountant,
+        }
+        return super().create(path, header)
+
+    @classmethod
+    def open_existing(cls, path: str | Path) -> Self:
+        """Read a shared ledger."""
+        remedy = "make one with dpswd ledger create"
+        if not Path(path).exists():
+            raise InputError(f"Expected a shared ledger at {path}, got no file; {remedy}.")
+        ledger = super().open_existing(path)
+        if not ledger.shared:
+            got = "the ledger of one run"
+            raise InputError(f"Expected a shared ledger at {path}, got {got}; {remedy}.")
+        return ledger
+
+    def check(self, groups: Sequence[ReleaseGroup]) -> None:
+        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing."""
+        reserved = self.planned()
+        sizes = sorted({sample_size for _, sample_size, _ in [*reserved, *groups]})
+        if len(sizes) > 1:
+            raise InputError(
+                f"Expected the same sample_size in all runs of {self.path}, got "
+                f"{' and '.join(map(str, sizes))}; a shared ledger is for runs on the same records."
+            )
+        limit = self.header["target_epsilon"]
+        delta = self.delta
+        if sizes and delta * sizes[0] >= 1:
+            raise InputError(
+                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}."
+            )
+        total = self._epsilon([*reserved, *groups])
+        if total > limit:
+            before = self._epsilon(reserved)
+            raise BudgetExceededError(
+                f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at "
+                f"delta={delta:g}, got {total:.4g} with this run ({before:.4g} without it); use a "
+                "smaller target_epsilon for this run."
+            )
+
+    def reserve(self, run: str, facts: Entry) -> None:
+        """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
+        with self.locked():
+            self.check(plan_of(facts))
+            self._append([{"kind": "run", "run": run, **facts}])
+
+    def check_permitted(self, draw: Draw, run: str | None) -> None:
+        """Raise unless the plan of a run in this ledger has a further release of the mechanism."""
+        if run not in self.runs:
+            raise LedgerError(
+                f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made."
+            )
+        if draw.is_repeated:
+            return
+        n_planned = 0
+        for mechanism, sample_size, count in plan_of(self.runs[run]):
+            if (mechanism, sample_size) == (draw.mechanism, draw.sample_size):
+                n_planned += count
+        if self.count(draw.mechanism, draw.sample_size, run) >= n_planned:
+            raise BudgetExceededError(
+                f"Expected at most {n_planned} releases of this mechanism, as run {run} planned in "
+                f"{self.path}, got more."
+            )
+
+    def mark_stored(self, number: int, run: str) -> None:
+        """Write that the value of a release of a run is in its run directory."""
+        with self.locked():
+            self._append([{"kind": "stored", "n": self._numbers[run][number - 1]}])
+
+    def _epsilon(self, groups: list[ReleaseGroup]) -> float:
+        """Return the epsilon of releases at the delta of this ledger."""
+        if not groups:
+            return 0.0
+        return PrivacyAccountant.from_groups(groups, self.accountant).get_epsilon(self.delta)
+
+
+class RunLedger:
+    """The ledger of one run, together with the lines of the run in a shared ledger, if it has one.
+
+    A line is written to the ledger of the run first and to the shared ledger afterwards, both under the lock of the
+    shared one. Before that, both must hold the same draws of the run. A copy of a run directory is refused for this
+    reason when another copy has gone on. A process that is killed between both lines leaves the last one out of the
+    shared ledger; the next process adds it (docs/theory/private-side.md, Proposition 28).
+
+    Attributes:
+        own: The ledger in the run directory.
+        shared: The shared ledger, or ``None``.
+        run: Identifier of the run.
+        sample_size: Number N of records.
+    """
+
+    def __init__(self, own: Ledger, shared: SharedLedger | None) -> None:
+        self.own = own
+        self.shared = shared
+        self.run = str(own.header["run"])
+        self.sample_size = int(own.header["sample_size"])
+        self._n_compared = 0  # draws that were found in both ledgers
+
+    @property
+    def n_releases(self) -> int:
+        """The number of releases of the run."""
+        return self.own.n_releases
+
+    def record(self, mechanism: Mechanism) -> int:
+        """Write a release to the disk and return its number; if it raises, the release must not be made."""
+        return self._write(Draw(mechanism, self.sample_size, self.own.session))
+
+    def record_redraw(self) -> int:
+        """Write that the noise of the last release is drawn again, and return the number of the release."""
+        last = self.own.draws()[-1]
+        return self._write(dataclasses.replace(last, session=self.own.session, is_repeated=True))
+
+    def confirm(self, number: int | None) -> None:
+        """Raise if another process has gone on with the run; mark a release as stored if its number is given.
+
+        A value is confirmed after it is stored and before it is returned.
+        """
+        with self._locked():
+            if number is None or self.shared is None:
+                return
+            if not self.shared.is_stored(number, self.run):
+                self.shared.mark_stored(number, self.run)
+
+    def is_stored_elsewhere(self, number: int) -> bool:
+        """Return whether the shared ledger says that the value of a release was stored, perhaps in a copy."""
+        return self.shared is not None and self.shared.is_stored(number, self.run)
+
+    def _write(self, draw: Draw) -> int:
+        """Write a draw to both ledgers and return the number of its release."""
+        with self._locked():
+            if self.shared is not None:
+                self.shared.check_permitted(draw, self.run)
+            self.own.write_draw(draw)
+            if self.shared is not None:
+                self.shared.write_draw(draw, self.run)
+        return self.own.n_releases
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock both ledgers and check that they hold the same draws of the run."""
+        if self.shared is None:
+            with self.own.locked():
+                yield
+            return
+        with self.shared.locked(), self.own.locked():
+            self._compare(self.shared)
+            yield
+
+    def _compare(self, shared: SharedLedger) -> None:
+        """Raise unless the shared ledger holds the draws of this run; add the last one if a crash left it out."""
+        n_own = len(self.own.draws())
+        n_shared = len(shared.draws(self.run))
+        new_own = self.own.draws()[self._n_compared :]
+        new_shared = shared.draws(self.run)[self._n_compared :]
+        if new_own[: len(new_shared)] != new_shared:
+            numbers = f"{n_own} and {n_shared}" if n_own != n_shared else "different ones"
+            raise LedgerError(
+                f"Expected the same releases of run {self.run} in {self.own.path} and in "
+                f"{shared.path}, got {numbers}: a copy of this run directory has gone on, or an "
+                "older state of it was restored; resume in the directory that has gone on, or "
+                "start a new run in a new directory; no release was made."
+            )
+        missing = new_own[len(new_shared) :]
+        if len(missing) > 1:
+            raise LedgerError(
+                f"Expected the {n_own} releases of {self.own.path} also in {shared.path}, got "
+                f"{n_shared}: the ledger was cut, or an older state of it was restored; put its "
+                "last state back; no release was made."
+            )
+        for draw in missing:
+            shared.write_draw(draw, self.run)
+        self._n_compared = n_own
+
+
+def statement(ledger: Ledger) -> dict[str, Any]:
+    """Return the cost of all plans in a ledger, ``private``, and in one ``sentence`` which runs void or share it.
+
+    Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
+    if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
+    """
+    account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
+    facts = account.guarantee(ledger.delta)
+    shortcomings = _shortcomings(ledger)
+    sentences = [f"{each.kind}: run {each.run}: {each.reason}." for each in shortcomings]
+    if shortcomings:
+        gravest = _CONSEQUENCES[shortcomings[0].kind]
+        sentences.append(f"The numbers for all runs together {gravest}.")
+    if ledger.shared:
+        budget = ledger.header["target_epsilon"]
+        adaptivity = _NOT_ADAPTIVE
+        if not account.history or account.gaussian_mu is not None:
+            adaptivity = (
+                "Plans of later runs may be chosen after looking at earlier releases: the total "
+                f"budget, epsilon {budget:g} at delta {ledger.delta:g}, then holds. The cost so far "
+                "holds for plans that were not chosen so."
+            )
+        facts["assumptions"] = [*facts["assumptions"], adaptivity]
+        cost = (
+            f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon "
+            f"{facts['epsilon']:.4g} at delta {ledger.delta:g}, mu {facts['mu']:.4g}, every plan "
+            f"counted in full; their total budget is epsilon {budget:g}."
+        )
+        sentences += [cost, adaptivity]
+    return {
+        **facts,
+        "private": all(each.kind != "NOT PRIVATE" for each in shortcomings),
+        "sound": facts["sound"] and not shortcomings,
+        "sentence": " ".join(sentences),
+    }
+
+
+@dataclass(frozen=True)
+class _Shortcoming:
+    """Why the numbers of a run do not hold by themselves."""
+
+    kind: str  # a key of _CONSEQUENCES
+    run: str
+    reason: str
+
+
+def _shortcomings(ledger: Ledger) -> list[_Shortcoming]:
+    """Return the shortcomings of the runs that are not private or not sound, the gravest first."""
+    shortcomings: list[_Shortcoming] = []
+    for run, facts in ledger.runs.items():
+        account = PrivacyAccountant.from_groups(ledger.planned(run))
+        is_private = all(mechanism.is_private for mechanism, _, _ in account.history)
+        if not is_private or not facts.get("private", True):
+            reason = "its noise seed is fixed, so that its noise can be computed and removed"
+            shortcomings.append(_Shortcoming("NOT PRIVATE", run, reason))
+        elif facts.get("records") == HANDED_OVER:
+            conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
+            reason = f"records were {HANDED_OVER}, who answers for: {conditions}"
+            shortcomings.append(_Shortcoming("CONDITIONAL", run, reason))
+        elif not account.sound:
+            reason = "its sensitivity bound is a normal approximation (CLT), not a theorem"
+            shortcomings.append(_Shortcoming("NOT SOUND", run, reason))
+    gravity = list(_CONSEQUENCES)
+    return sorted(shortcomings, key=lambda each: gravity.index(each.kind))

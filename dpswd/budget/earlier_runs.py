@@ -1,0 +1,108 @@
+"""Search for earlier runs with the same public facts, since the budgets of runs on the same records add up.
+
+Only public facts are compared: the number of records, their shape and their classes. Nothing of a record is stored.
+"""
+
+import contextlib
+import itertools
+import json
+import warnings
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dpswd.errors import PrivacyWarning
+from dpswd.records import PrivateRecords
+
+_MOST_BYTES = 2**20  # of the first line of a ledger that is read
+_MOST_NAMES = 3  # of directories in the warning
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What may be known of records.
+
+    Attributes:
+        n_records: Number N of records.
+        shape: Shape of one record.
+        classes: Names of the classes; empty without classes.
+    """
+
+    n_records: int
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, records: PrivateRecords) -> Self:
+        """Return the public facts of records."""
+        classes = tuple(str(name) for name in records.classes or ())
+        return cls(len(records), tuple(records.shape), classes)
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> Self:
+        """Read the facts that the header of a ledger states."""
+        return cls(header["sample_size"], tuple(header["shape"]), tuple(header["classes"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the header of a ledger states, besides ``sample_size``."""
+        return {"shape": list(self.shape), "classes": list(self.classes)}
+
+    def __str__(self) -> str:
+        classes = f" in {len(self.classes)} classes" if self.classes else ""
+        return f"{self.n_records:,} records of shape {self.shape}{classes}"
+
+
+# Directories of the runs of this process that made a release, by their identifiers.
+_runs_of_process: dict[PublicFacts, dict[str, Path]] = {}
+
+
+def remember_run(facts: PublicFacts, run: str, run_dir: Path) -> None:
+    """Remember a run of this process that makes a release, also if its directory is removed later."""
+    _runs_of_process.setdefault(facts, {})[run] = run_dir
+
+
+def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collection[str]) -> None:
+    """Warn if an earlier run beside ``run_dir``, or of this process, had the same public facts.
+
+    Args:
+        facts: Public facts of the records of the new run.
+        run_dir: Its directory; the directories beside it are searched.
+        accounted: Identifiers of runs whose budget is that of the new run, in a shared ledger.
+    """
+    runs = _runs_beside(run_dir, facts) | _runs_of_process.get(facts, {})
+    directories = sorted({path for run, path in runs.items() if run not in accounted})
+    if not directories:
+        return
+    names = ", ".join(str(path) for path in directories[:_MOST_NAMES])
+    if len(directories) > _MOST_NAMES:
+        names += ", ..."
+    noun = "An earlier run" if len(directories) == 1 else f"{len(directories)} earlier runs"
+    warnings.warn(
+        f"{noun} ({names}) had the same public facts: {facts}. If the records were the same, the "
+        "budgets add up; pass shared_ledger (--shared-ledger) to keep one budget for all runs.",
+        PrivacyWarning,
+        stacklevel=2,
+    )
+
+
+def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
+    """Return the directories beside ``run_dir`` of runs that released such records, by their identifiers."""
+    runs: dict[str, Path] = {}
+    for path in run_dir.parent.glob("*/ledger.jsonl"):
+        header = _header_of_releases(path)
+        with contextlib.suppress(KeyError, TypeError):
+            if PublicFacts.from_header(header) == facts:
+                runs[header["run"]] = path.parent
+    return runs
+
+
+def _header_of_releases(path: Path) -> dict[str, Any]:
+    """Return the header of a ledger; empty if the file is no ledger, or no release was made."""
+    with contextlib.suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+        header = json.loads(file.readline(_MOST_BYTES))
+        # A line of the mechanism and one of its release follow.
+        following = itertools.islice(file, 2)
+        if isinstance(header, dict) and any(b'"kind": "release"' in line for line in following):
+            return header
+    return {}

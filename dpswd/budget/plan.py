@@ -1,0 +1,238 @@
+"""Plan of a run: which mechanisms are released how often, with noise that keeps the budget."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from dpswd._validate import choice, positive, probability
+from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
+from dpswd.accounting.ledger import plan_of
+from dpswd.accounting.pld import LossTooLargeError
+from dpswd.errors import InputError, LedgerError
+from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
+
+__all__ = ["Plan", "PlannedReleases", "ReleaseRequest", "Target"]
+
+# Bytes of all values of one mechanism, up to which each release is written to a file.
+STORED_BYTES = 2**28
+# Number of releases of one mechanism up to which each is written to a file, whatever its size.
+_FEW_RELEASES = 20
+_BYTES_PER_VALUE = 8  # of a float64
+# Relative tolerance for epsilon that is computed again, since another machine rounds differently.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Target:
+    """Budget of a run, and the accountant that computes what the run spends.
+
+    Attributes:
+        epsilon: Budget, together with ``delta``.
+        delta: Budget; below 1 / N.
+        accountant: ``"pld"`` or ``"rdp"``.
+
+    Raises:
+        InputError: If a value is out of range.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str = "pld"
+
+    def __post_init__(self) -> None:
+        positive(target_epsilon=self.epsilon)
+        probability(target_delta=self.delta)
+        choice(("pld", "rdp"), accountant=self.accountant)
+
+    @property
+    def mu(self) -> float:
+        """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
+        if self.accountant == "pld":
+            return mu_of_epsilon(self.epsilon, self.delta)
+        unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
+        return 1 / calibrate_sigma(unit, sample_size=1, n_releases=1, **self.to_dict())
+
+    def check_sample_size(self, sample_size: int) -> None:
+        """Raise an :class:`InputError` unless delta is below 1 / N."""
+        if self.delta * sample_size >= 1:
+            limit = f"1 / N = {1 / sample_size:.2g}, which permits publishing a whole record"
+            raise InputError(f"Expected target_delta below {limit}, got {self.delta:g}; lower it.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the budget as the ledger's header states it."""
+        return {
+            "target_epsilon": self.epsilon,
+            "target_delta": self.delta,
+            "accountant": self.accountant,
+        }
+
+
+@dataclass(frozen=True)
+class ReleaseRequest:
+    """Releases that a run needs: their noise is not calibrated.
+
+    Attributes:
+        mechanism: What is released.
+        n_releases: How often.
+        share: Part of the squared mu of the budget; without effect for the last request of a plan.
+    """
+
+    mechanism: Mechanism
+    n_releases: int
+    share: float
+
+
+@dataclass(frozen=True)
+class PlannedReleases:
+    """Releases of one calibrated mechanism."""
+
+    mechanism: Mechanism
+    n_releases: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for the ledger's header."""
+        return {"mechanism": self.mechanism.to_dict(), "n_releases": self.n_releases}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All releases of a run, with noise that keeps its budget.
+
+    Attributes:
+        target: The budget.
+        sample_size: Number N of records.
+        parts: The releases, in the order of the requests; a loss is the last one.
+    """
+
+    target: Target
+    sample_size: int
+    parts: tuple[PlannedReleases, ...]
+    _epsilon_by_count: dict[int, float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def calibrate(
+        cls, requests: Sequence[ReleaseRequest], target: Target, sample_size: int
+    ) -> Self:
+        """Give each request but the last its share of the squared mu of the budget, and the last one the rest.
+
+        Raises:
+            InputError: If the shares leave nothing, or no noise keeps the budget.
+        """
+        *queries, last = requests
+        total_share = sum(query.share for query in queries)
+        if total_share >= 1:
+            raise InputError(
+                f"Expected shares of the budget that add up to less than 1, got {total_share:g}."
+            )
+        parts: list[PlannedReleases] = []
+        spent = PrivacyAccountant(target.accountant)
+        mu = target.mu if queries else math.inf
+        for query in queries:
+            sensitivity = query.mechanism.unit_sensitivity * math.sqrt(query.mechanism.law.mean)
+            sigma = sensitivity / (mu * math.sqrt(query.share))
+            mechanism = dataclasses.replace(query.mechanism, sigma=sigma)
+            parts.append(PlannedReleases(mechanism, query.n_releases))
+            spent.step(mechanism, sample_size=sample_size, n_releases=query.n_releases)
+        sigma = calibrate_sigma(
+            last.mechanism,
+            sample_size=sample_size,
+            n_releases=last.n_releases,
+            spent=spent,
+            **target.to_dict(),
+        )
+        mechanism = dataclasses.replace(last.mechanism, sigma=sigma)
+        parts.append(PlannedReleases(mechanism, last.n_releases))
+        return cls(target, sample_size, tuple(parts))
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> Self:
+        """Read a plan from the header of a ledger.
+
+        Raises:
+            LedgerError: If the planned releases cost more than the budget that the header states.
+        """
+        target = Target(header["target_epsilon"], header["target_delta"], header["accountant"])
+        parts = tuple(PlannedReleases(mechanism, count) for mechanism, _, count in plan_of(header))
+        plan = cls(target, header["sample_size"], parts)
+        epsilon = plan.epsilon()
+        if epsilon > target.epsilon * (1 + _ROUNDING):
+            raise LedgerError(
+                f"Expected planned releases that cost at most target_epsilon={target.epsilon:g}, "
+                f"got {epsilon:.6g} for the noise in the ledger: its header was edited; start a "
+                "new run in a new directory."
+            )
+        return plan
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism of the loss, or of the last query."""
+        return self.parts[-1].mechanism
+
+    @property
+    def n_releases(self) -> int:
+        """The number of planned releases of all mechanisms."""
+        return sum(part.n_releases for part in self.parts)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no mechanism has a fixed noise seed."""
+        return all(part.mechanism.is_private for part in self.parts)
+
+    def count(self, mechanism: Mechanism) -> int:
+        """Return the number of planned releases of a mechanism; 0 if the plan does not contain it."""
+        return sum(part.n_releases for part in self.parts if part.mechanism == mechanism)
+
+    def is_stored(self, mechanism: Mechanism) -> bool:
+        """Return whether every release of a mechanism is written to a file."""
+        n_planned = self.count(mechanism)
+        if n_planned <= _FEW_RELEASES or not isinstance(mechanism, ProjectionMechanism):
+            return True
+        n_columns = mechanism.n_projections
+        n_values_per_column = mechanism.n_values * (mechanism.n_classes or 1)
+        n_values = n_columns * (mechanism.dim + n_values_per_column)
+        return _BYTES_PER_VALUE * n_values * n_planned <= STORED_BYTES
+
+    def matches(self, requests: Sequence[ReleaseRequest]) -> bool:
+        """Return whether the plan has the mechanisms and numbers of the requests, apart from the noise."""
+        if len(requests) != len(self.parts):
+            return False
+        for part, request in zip(self.parts, requests, strict=True):
+            planned = dataclasses.replace(part.mechanism, sigma=1.0)
+            requested = dataclasses.replace(request.mechanism, sigma=1.0)
+            if planned != requested or part.n_releases != request.n_releases:
+                return False
+        return True
+
+    def account(self) -> PrivacyAccountant:
+        """Return an accountant of all planned releases."""
+        return self._account_of(self.parts)
+
+    def epsilon(self) -> float:
+        """Return the epsilon of all planned releases; infinity for noise that hides nothing."""
+        try:
+            return self.account().get_epsilon(self.target.delta)
+        except LossTooLargeError:
+            return math.inf
+
+    def epsilon_after(self, n_releases: int) -> float:
+        """Return an upper bound of epsilon after some releases of the last mechanism, and all of the others.
+
+        The number is rounded up to a power of two, so that few values are computed in a run.
+        """
+        *queries, last = self.parts
+        rounded = 2 ** math.ceil(math.log2(max(n_releases, 1)))
+        count = min(last.n_releases, rounded)
+        if count not in self._epsilon_by_count:
+            account = self._account_of([*queries, PlannedReleases(last.mechanism, count)])
+            self._epsilon_by_count[count] = account.get_epsilon(self.target.delta)
+        return self._epsilon_by_count[count]
+
+    def _account_of(self, parts: Sequence[PlannedReleases]) -> PrivacyAccountant:
+        """Return an accountant of some releases."""
+        groups = [(part.mechanism, self.sample_size, part.n_releases) for part in parts]
+        return PrivacyAccountant.from_groups(groups, self.target.accountant)

@@ -1,0 +1,117 @@
+"""A run says that an earlier one had the same public facts, and stores nothing of the records."""
+
+import shutil
+import warnings
+
+import pytest
+import torch
+from factories import X, Y, ledger_of, records
+
+from dpswd import Budget, ClassMeans, PrivateRecords
+from dpswd.accounting.shared_ledger import SharedLedger
+from dpswd.budget import earlier_runs
+from dpswd.errors import PrivacyWarning
+
+
+def spend(directory, handle=None, *, release=True, **options):
+    """Releases the sum of the rows in a run directory."""
+    handle = handle or records()
+    query = ClassMeans(1, *handle.shape)
+    options = {"target_epsilon": 1.0, "target_delta": 1e-5} | options
+    with Budget(handle, [query], run_dir=directory, **options):
+        if release:
+            query.release(handle)
+
+
+@pytest.fixture(params=["new process", "same process"])
+def forget(request, monkeypatch):
+    """Forgets the runs of this process, as a new process does; or not."""
+
+    def forgets():
+        if request.param == "new process":
+            monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
+
+    return forgets
+
+
+@pytest.fixture
+def quiet():
+    """A context in which the warning is an error."""
+    context = warnings.catch_warnings()
+    with context:
+        warnings.filterwarnings("error", category=PrivacyWarning)
+        yield
+
+
+def test_a_second_run_beside_the_first_is_told(tmp_path, forget):
+    spend(tmp_path / "runs" / "a")
+    forget()
+    with pytest.warns(PrivacyWarning, match="budgets add up") as caught:
+        spend(tmp_path / "runs" / "b", records(-X))  # other records: only public facts count
+    (warning,) = caught
+    text = str(warning.message)
+    assert "\n" not in text
+    assert str(tmp_path / "runs" / "a") in text
+    assert "40 records of shape (3,) in 3 classes" in text
+    forget()
+    with pytest.warns(PrivacyWarning, match="2 earlier runs"):
+        spend(tmp_path / "runs" / "c")
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    "handle",
+    [
+        lambda: records(X[:-1]),
+        lambda: PrivateRecords(X[:, :2], Y, classes=range(3)),
+        lambda: PrivateRecords(X, Y, classes=range(4)),
+        lambda: PrivateRecords(X, Y.numpy().astype(str), classes=["0", "1", "2", "other"]),
+        lambda: PrivateRecords(X),
+    ],
+    ids=["number", "shape", "number of classes", "names of classes", "no classes"],
+)
+def test_other_public_facts_are_another_data_set(tmp_path, handle, forget):
+    spend(tmp_path / "a")
+    forget()
+    spend(tmp_path / "b", handle())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_runs_that_spend_no_further_budget_are_not_mentioned(tmp_path, forget):
+    shared = SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=1e-5)
+    spend(tmp_path / "unused", release=False)
+    forget()
+    spend(tmp_path / "a", shared_ledger=shared.path)
+    forget()
+    spend(tmp_path / "b", shared_ledger=shared.path)
+    forget()
+    spend(tmp_path / "b", shared_ledger=shared.path, resume=True)
+    with pytest.raises(PrivacyWarning, match="2 earlier runs"):
+        spend(tmp_path / "c")  # control: outside the shared ledger
+
+
+def test_a_run_whose_directory_was_removed_is_remembered_by_its_process(tmp_path):
+    spend(tmp_path / "a")
+    shutil.rmtree(tmp_path / "a")
+    with pytest.warns(PrivacyWarning, match="An earlier run"):
+        spend(tmp_path / "a")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_files_beside_a_run_that_are_no_ledgers(tmp_path):
+    contents = [b"", b"no json", b"[1]\n", b"{}\n{}\n", b"[" * 10**5, b"\xff\x00"]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "ledger.jsonl").write_bytes(content)
+    (tmp_path / "folder" / "ledger.jsonl").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    spend(tmp_path / "run")
+
+
+def test_the_ledger_states_public_facts_only(tmp_path):
+    handle = PrivateRecords(torch.full((50, 3), 0.123456789), Y.repeat(2)[:50], classes=range(3))
+    spend(tmp_path / "run", handle)
+    header = ledger_of(tmp_path / "run").header
+    assert (header["sample_size"], header["shape"]) == (50, [3])
+    assert header["classes"] == ["0", "1", "2"]
+    assert "0.1234" not in (tmp_path / "run" / "ledger.jsonl").read_text()
