@@ -1,9 +1,10 @@
 """Row functions: what maps private records to rows, each row from one record.
 
-A row function is a public feature map, or an encoder that is being trained: a module, a function or a method. Private
-records are mapped by a copy of it, in evaluation mode, without gradients and loggers. The copy is then dropped, and
-with it what it keeps of them. Before the first release the function is called on public random records of the same
-shape, of which one is then changed: the other rows must not change.
+A row function is a public feature map, or an encoder that is being trained: a module, a function or
+a method. Private records are mapped by a copy of it, in evaluation mode, without gradients and
+loggers. The copy is then dropped, and with it what it keeps of the records. Before the first
+release the function is called on public random records of the same shape, of which one is then
+changed: the other rows must not change (:mod:`dpswd.row_check`).
 
 Formal guarantee: docs/theory/private-side.md, Proposition 22.
 """
@@ -26,15 +27,8 @@ from dpswd.records import SharesHandles
 
 __all__ = ["LabelledRows"]
 
-_LIBRARIES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "lightning",
-    "dpswd",
-)  # functions keep nothing
+# Functions of these libraries keep no record, so that they are neither copied nor examined.
+_LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "sklearn", "lightning", "dpswd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +36,14 @@ class LabelledRows:
     """Row function of a record and its class.
 
     Attributes:
-        function: Maps records (n, ...) and classes (n,) to rows (n, d) and groups (n,); the row and the group of a
-            record depend on this record and its class only.
+        function: Maps records (n, ...) and classes (n,) to rows (n, d) and groups (n,); the row and
+            the group of a record depend on this record and its class only.
 
     Example:
-        >>> halves = LabelledRows(lambda values, labels: (values, (values[:, 0] > 0.5).long()))
-        >>> halves.function(torch.tensor([[0.2], [0.7]]), torch.tensor([0, 0]))[1]
+        >>> def halves(values, labels):
+        ...     return values, (values[:, 0] > 0.5).long()
+        >>> rows, groups = LabelledRows(halves).function(torch.tensor([[0.2], [0.7]]), None)
+        >>> groups
         tensor([0, 1])
     """
 
@@ -58,138 +54,219 @@ RowFunction = Callable[[Tensor], Tensor] | LabelledRows
 
 
 @torch.no_grad()
-def map_records(rows: RowFunction | None, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Map private records (n, ...) and classes (n,) to rows (n, d) and groups (n,); an error shows none of them."""
-    if rows is None:
-        return _finite(values.flatten(1)), labels
-    copied = _Copy(rows)
+def map_records(
+    row_function: RowFunction | None, values: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Map private records (n, ...) and classes (n,) to rows (n, d) and groups (n,).
+
+    Without a row function, records are flattened, and the groups are the classes.
+
+    Raises:
+        InputError: If the row function fails. The message shows no record, so the one of the
+            original error is left out.
+    """
+    if row_function is None:
+        return _finite_rows(values.flatten(1)), labels
+    copied = RowCopy(row_function)
     try:
         return copied(values, labels)
     except Exception as error:
-        got = f"{type(error).__name__} on private records, whose message is not shown, since it may hold their values"
         raise InputError(
-            f"Expected a row for every record, got {got}; try the function on public ones."
+            f"Expected a row for every record, got {type(error).__name__} on private records, "
+            "whose message is not shown, since it may hold their values; "
+            "try the function on public records."
         ) from None
 
 
-class _Copy:
-    """Copy of a row function, which is called in its place and keeps nothing."""
+class RowCopy:
+    """Copy of a row function, which is called in its place and keeps nothing of the records.
 
-    def __init__(self, rows: RowFunction) -> None:
-        held = SharesHandles()
+    The copy has its own modules, attributes, default arguments, variables of a closure and global
+    variables, while weights are shared. Whatever a call writes into them goes when the copy is
+    dropped.
+
+    Args:
+        row_function: A module, a method, or a function of modules, tensors and numbers.
+
+    Attributes:
+        modules: The copied modules.
+
+    Raises:
+        InputError: If the function cannot be copied, or a module has forward hooks.
+
+    Example:
+        >>> class Remembers(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.inputs = []
+        ...     def forward(self, values):
+        ...         self.inputs.append(values)
+        ...         return values
+        >>> encoder = Remembers()
+        >>> copied = RowCopy(encoder)
+        >>> rows, groups = copied(torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> len(copied.modules[0].inputs), len(encoder.inputs)
+        (1, 0)
+    """
+
+    def __init__(self, row_function: RowFunction) -> None:
+        copies = SharesHandles()  # by the identity of the original
         try:
             with _WithoutGraph():
-                self._rows = _copied(rows, held)
+                self._row_function = _copy(row_function, copies)
         except Exception as error:
-            got = f"{type(error).__name__}: {error} Pass a module, or a function of modules, tensors and numbers only"
             raise InputError(
-                f"Expected a row function that copy.deepcopy can copy, got {got}."
+                "Expected a row function that copy.deepcopy can copy, got "
+                f"{type(error).__name__}: {error} "
+                "Pass a module, or a function of modules, tensors and numbers only."
             ) from None
-        self.modules = [each for each in held.values() if isinstance(each, nn.Module)]
-        tensors = (
-            each for module in self.modules for each in (*module.parameters(), *module.buffers())
-        )
-        self._device = next((each.device for each in tensors), None)
-        _refuse_hooks("all modules", register_module_forward_hook, register_module_forward_pre_hook)
+        self.modules = [copied for copied in copies.values() if isinstance(copied, nn.Module)]
+        self._device = _device_of(self.modules)
+        _refuse_hooks("all modules", register_module_forward_hook)
+        _refuse_hooks("all modules", register_module_forward_pre_hook)
         for module in self.modules:
-            module.eval()
-            if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
-                _refuse_hooks(
-                    type(module).__name__,
-                    module.register_forward_hook,
-                    module.register_forward_pre_hook,
-                )
-            if hasattr(module, "log_dict"):  # of Lightning
-                module.log = module.log_dict = _refuse_log  # type: ignore[assignment]
+            _prepare(module)
 
     def __call__(self, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Map records on the device of the modules, in the precision of a trainer. A row that is not finite is zero."""
-        values, groups = values.to(self._device or values.device, torch.get_default_dtype()), labels
-        if isinstance(self._rows, LabelledRows):
-            mapped, groups = self._rows.function(values, labels.to(values.device))
+        """Map records (n, ...) and classes (n,) to rows (n, d) and groups (n,).
+
+        Records are moved to the device of the modules and to the default precision, which a trainer
+        may have set. A row that is not finite becomes zero.
+        """
+        values = values.to(self._device or values.device, torch.get_default_dtype())
+        if isinstance(self._row_function, LabelledRows):
+            rows, groups = self._row_function.function(values, labels.to(values.device))
         else:
-            mapped = self._rows(values)
-        if not isinstance(mapped, Tensor) or mapped.ndim != 2 or len(mapped) != len(values):
-            got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
+            rows = self._row_function(values)
+            groups = labels
+        _check_shape(rows, len(values))
+        return _finite_rows(rows), groups.detach()
+
+
+def _check_shape(rows: Any, n_records: int) -> None:
+    """Raise an :class:`InputError` unless ``rows`` is a tensor (n, d) with a row per record."""
+    expected = f"Expected rows (n, d), one for each of {n_records} records"
+    if not isinstance(rows, Tensor):
+        raise InputError(f"{expected}, got {type(rows).__name__}; flatten them.")
+    if rows.ndim != 2 or len(rows) != n_records:
+        raise InputError(f"{expected}, got {tuple(rows.shape)}; flatten them.")
+
+
+def _finite_rows(rows: Tensor) -> Tensor:
+    """Return rows (n, d) without a graph, in which each row that is not finite is zero."""
+    is_finite = torch.isfinite(rows).all(dim=1, keepdim=True)
+    return torch.where(is_finite, rows, torch.zeros_like(rows)).detach()
+
+
+def _device_of(modules: list[nn.Module]) -> torch.device | None:
+    """Return the device of the first parameter or buffer; ``None`` if there is none."""
+    for module in modules:
+        for weight in (*module.parameters(), *module.buffers()):
+            return weight.device
+    return None
+
+
+def _prepare(module: nn.Module) -> None:
+    """Put a copied module into evaluation mode; refuse forward hooks, and calls of ``self.log``."""
+    module.eval()
+    if not isinstance(module, torch.jit.ScriptModule):  # a ScriptModule takes no hooks
+        name = type(module).__name__
+        _refuse_hooks(name, module.register_forward_hook)
+        _refuse_hooks(name, module.register_forward_pre_hook)
+    if hasattr(module, "log_dict"):  # of Lightning
+        module.log = _refuse_log  # type: ignore[assignment]  # no parameter, buffer or module
+        module.log_dict = _refuse_log  # type: ignore[assignment]
+
+
+def _refuse_hooks(name: str, register: Callable[..., Any]) -> None:
+    """Raise an :class:`InputError` if forward hooks are registered, which would see records.
+
+    Args:
+        name: What the hooks belong to, for the message.
+        register: Method that registers a hook. It returns a handle that leads to all hooks.
+    """
+    with register(_refuse_log) as handle:
+        hooks = [hook for hook in handle.hooks_dict_ref().values() if hook is not _refuse_log]
+    for hook in hooks:
+        if not is_of_library(getattr(hook, "__module__", None)):
             raise InputError(
-                f"Expected rows (n, d), one for each of {len(values)} records, got {got}; flatten them."
-            )
-        return _finite(mapped), groups.detach()
-
-
-class _WithoutGraph(TorchFunctionMode):
-    """Copies tensors with a graph, which deepcopy refuses, as their values."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Replace the deepcopy of a tensor."""
-        return (
-            args[0].detach().clone()
-            if function is Tensor.__deepcopy__
-            else function(*args, **(kwargs or {}))
-        )
-
-
-def _copied(each: Any, held: SharesHandles) -> Any:
-    """Copy a row function with its modules, variables, defaults and attributes; ``held`` has the copies by id."""
-    if id(each) in held:
-        return held[id(each)]
-    if isinstance(each, type | ModuleType):
-        return each
-    if isinstance(each, LabelledRows):
-        return LabelledRows(_copied(each.function, held))
-    if isinstance(each, functools.partial):
-        function, arguments, named = (
-            _copied(part, held) for part in (each.func, each.args, each.keywords)
-        )
-        return functools.partial(function, *arguments, **named)
-    if inspect.ismethod(each):
-        return MethodType(_copied(each.__func__, held), _copied(each.__self__, held))
-    if inspect.isfunction(each):  # deepcopy returns it as it is
-        return each if _of_library(each.__module__) else _copied_function(each, held)
-    if isinstance(each, nn.Module):  # no call without gradients changes a weight
-        held.update({id(weight): weight for weight in each.parameters()})
-    return copy.deepcopy(each, held)
-
-
-def _copied_function(function: FunctionType, held: SharesHandles) -> FunctionType:
-    names = inspect.getclosurevars(function).globals
-    variables, cells = dict(function.__globals__), [CellType() for _ in function.__closure__ or ()]
-    made = FunctionType(function.__code__, variables, function.__name__, closure=tuple(cells))
-    held[id(function)] = made  # it may refer to itself
-    variables.update({name: _copied(value, held) for name, value in names.items()})
-    for cell, original in zip(cells, function.__closure__ or (), strict=True):
-        cell.cell_contents = _copied(original.cell_contents, held)
-    made.__defaults__, made.__kwdefaults__ = _copied(
-        (function.__defaults__, function.__kwdefaults__), held
-    )
-    vars(made).update(_copied(vars(function), held))
-    return made
-
-
-def _refuse_hooks(name: str, *registers: Callable[..., Any]) -> None:
-    """Refuse forward hooks, of a module or of all modules, which would see private records."""
-    for register in registers:
-        with register(_refuse_log) as handle:  # its table holds the other hooks, too
-            hooks = [hook for hook in handle.hooks_dict_ref().values() if hook is not _refuse_log]
-        if any(not _of_library(getattr(hook, "__module__", None)) for hook in hooks):
-            raise InputError(
-                f"Expected rows without forward hooks, which see private records, got one on {name}."
+                "Expected rows without forward hooks, which see private records, "
+                f"got one on {name}."
             )
 
 
 def _refuse_log(*_: Any, **__: Any) -> NoReturn:
     raise InputError(
-        "Expected a row function that logs nothing of private records, got a call of self.log; remove it."
+        "Expected a row function that logs nothing of private records, got a call of self.log; "
+        "remove it."
     )
 
 
-def _of_library(module: str | None) -> bool:
+def is_of_library(module: str | None) -> bool:
+    """Return whether the name of a Python module is that of a library in ``_LIBRARIES``."""
     return str(module).partition(".")[0] in _LIBRARIES
 
 
-def _finite(rows: Tensor) -> Tensor:
-    return torch.where(
-        torch.isfinite(rows).all(dim=1, keepdim=True), rows, torch.zeros_like(rows)
-    ).detach()
+class _WithoutGraph(TorchFunctionMode):
+    """Lets ``copy.deepcopy`` copy a tensor with a graph, which it refuses, as its values."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Replace the deepcopy of a tensor; leave all other functions as they are."""
+        if function is Tensor.__deepcopy__:
+            return args[0].detach().clone()
+        return function(*args, **(kwargs or {}))
+
+
+def _copy(value: Any, copies: SharesHandles) -> Any:
+    """Copy a row function, or a part of it.
+
+    ``copy.deepcopy`` returns a function as it is, with all that it holds. Functions, methods and
+    partial functions are therefore taken apart here, and put together from copies.
+
+    Args:
+        value: The row function, or a part of it.
+        copies: Copies by the identity of the original, to which this one is added.
+    """
+    if id(value) in copies:
+        return copies[id(value)]
+    if isinstance(value, type | ModuleType):
+        return value
+    if isinstance(value, LabelledRows):
+        return LabelledRows(_copy(value.function, copies))
+    if isinstance(value, functools.partial):
+        function = _copy(value.func, copies)
+        arguments = _copy(value.args, copies)
+        return functools.partial(function, *arguments, **_copy(value.keywords, copies))
+    if inspect.ismethod(value):
+        return MethodType(_copy(value.__func__, copies), _copy(value.__self__, copies))
+    if inspect.isfunction(value):
+        if is_of_library(value.__module__):
+            return value
+        return _copy_function(value, copies)
+    if isinstance(value, nn.Module):
+        # Weights are shared: no call without gradients changes them.
+        copies.update({id(weight): weight for weight in value.parameters()})
+    return copy.deepcopy(value, copies)
+
+
+def _copy_function(function: FunctionType, copies: SharesHandles) -> FunctionType:
+    """Copy a function with its global variables, closure, default arguments and attributes.
+
+    Only the global variables that the function names are copied. The function refers to itself if
+    it is recursive, so that its copy is added to ``copies`` before its variables are copied.
+    """
+    variables = dict(function.__globals__)
+    closure = function.__closure__ or ()
+    cells = tuple(CellType() for _ in closure)
+    copied = FunctionType(function.__code__, variables, function.__name__, closure=cells)
+    copies[id(function)] = copied
+    for name, value in inspect.getclosurevars(function).globals.items():
+        variables[name] = _copy(value, copies)
+    for cell, original in zip(cells, closure, strict=True):
+        cell.cell_contents = _copy(original.cell_contents, copies)
+    copied.__defaults__ = _copy(function.__defaults__, copies)
+    copied.__kwdefaults__ = _copy(function.__kwdefaults__, copies)
+    vars(copied).update(_copy(vars(function), copies))
+    return copied
