@@ -1,4 +1,4 @@
-"""PrivateGenerator: scikit-learn's conventions, formats there and back, one fit one budget, refusals."""
+"""PrivateGenerator: conventions of scikit-learn, formats there and back, one fit one budget."""
 
 import json
 
@@ -21,92 +21,138 @@ from dpswd import (
 )
 from dpswd.accounting.ledger import Ledger
 from dpswd.accounting.shared_ledger import SharedLedger
+from dpswd.queries import ClassMeans
 
 DIGITS = load_digits()
 TEN = range(10)
+ROWS = np.random.default_rng(0).random((600, 5))
+TWO_CLASSES = np.arange(600) % 2
+OPTIONS = {"epsilon": 5, "classes": [0, 1], "delta": 1e-4, "radius": 1.0, "verbose": False}
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    place = tmp_path_factory.mktemp("generator")
-    records = PrivateRecords(
-        (DIGITS.images * 15).astype(np.uint8), DIGITS.target, classes=TEN, name="scans"
-    )
-    return PrivateGenerator(epsilon=10, run_dir=place / "run", verbose=False).fit(records), place
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("generator")
+
+
+@pytest.fixture(scope="module")
+def fitted(directory):
+    """A generator of digits, whose run is in ``directory / "run"``."""
+    images = (DIGITS.images * 15).astype(np.uint8)
+    records = PrivateRecords(images, DIGITS.target, classes=TEN, name="scans")
+    return PrivateGenerator(epsilon=10, run_dir=directory / "run", verbose=False).fit(records)
 
 
 def test_samples_have_the_layout_of_the_records(fitted):
-    generator, _ = fitted
-    images, labels = generator.sample(50)
-    assert (images.shape, images.dtype) == ((50, 8, 8), np.uint8)
+    images, labels = fitted.sample(50)
+    assert images.shape == (50, 8, 8)
+    assert images.dtype == np.uint8
     assert np.bincount(labels).tolist() == [5] * 10
-    _, wanted = generator.sample(4, y=[3, 3, 7, 7])
-    assert wanted.tolist() == [3, 3, 7, 7]
-    assert not np.array_equal(generator.sample(5)[0], generator.sample(5)[0])
+
+
+def test_samples_of_stated_classes(fitted):
+    _, labels = fitted.sample(4, y=[3, 3, 7, 7])
+    assert labels.tolist() == [3, 3, 7, 7]
+    with pytest.raises(InputError, match="n=3"):
+        fitted.sample(3, y=[3, 3, 7, 7])
     with pytest.raises(InputError, match="proportions"):
-        generator.sample(5, proportions="real")
+        fitted.sample(5, proportions="real")
 
 
-def test_file_and_report(fitted):
-    generator, place = fitted
-    generator.save(place / "generator.pt")
-    again, other = (PrivateGenerator.load(place / "generator.pt") for _ in range(2))
+def test_every_call_draws_new_records(fitted):
+    assert not np.array_equal(fitted.sample(5)[0], fitted.sample(5)[0])
+
+
+def test_loaded_generators_draw_equal_records_and_leave_the_global_state(fitted, directory):
+    fitted.save(directory / "generator.pt")
+    first = PrivateGenerator.load(directory / "generator.pt")
+    second = PrivateGenerator.load(directory / "generator.pt")
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
-    assert np.array_equal(again.sample(20)[0], other.sample(20)[0])  # by one seed
+    assert np.array_equal(first.sample(20)[0], second.sample(20)[0])
     assert torch.equal(torch.random.get_rng_state(), state)
-    ledger, stated = Ledger.open_existing(place / "run" / "ledger.jsonl"), generator.guarantee_
+    assert first.guarantee_["epsilon"] == fitted.guarantee_["epsilon"]
+    assert first.sample(3)[0].shape == (3, 8, 8)
+
+
+def test_the_guarantee_is_that_of_the_ledger(fitted, directory):
+    ledger = Ledger.open_existing(directory / "run" / "ledger.jsonl")
     assert ledger.n_releases == sum(part["n_releases"] for part in ledger.header["plan"])
-    assert (stated["sound"], stated["epsilon"] <= 10, stated["delta"]) == (True, True, 1e-5)
-    assert again.guarantee_["epsilon"] == stated["epsilon"]
-    assert again.sample(3)[0].shape == (3, 8, 8)
-    generator.report(place / "report.json")
-    assert json.loads((place / "report.json").read_text())["sound"] is True
-    assert "scans" in (place / "run" / "config.yaml").read_text()  # a handle brings its own facts
+    assert fitted.guarantee_["sound"]
+    assert fitted.guarantee_["epsilon"] <= 10
+    assert fitted.guarantee_["delta"] == 1e-5
+
+
+def test_report(fitted, directory):
+    fitted.report(directory / "report.json")
+    assert json.loads((directory / "report.json").read_text())["sound"] is True
+    # A handle brings its own name.
+    assert "scans" in (directory / "run" / "config.yaml").read_text()
     with pytest.raises(InputError, match="html"):
-        generator.report(place / "report.pdf")
+        fitted.report(directory / "report.pdf")
+    fitted.save(directory / "generator.pt")
+    loaded = PrivateGenerator.load(directory / "generator.pt")
     with pytest.raises(InputError, match="ledger"):
-        again.report(place / "again.html")
+        loaded.report(directory / "loaded.html")
 
 
-def test_a_second_fit_is_refused(fitted):
-    generator, place = fitted
-    before = (place / "run" / "ledger.jsonl").read_bytes()
+def test_a_second_fit_is_refused(fitted, directory):
+    ledger = (directory / "run" / "ledger.jsonl").read_bytes()
     with pytest.raises(InputError, match="budget"):
-        generator.fit(DIGITS.images / 16, DIGITS.target)
-    with pytest.raises(InputError, match="ledger"):
-        PrivateGenerator(run_dir=place / "run").fit(object())  # refused before records are read
-    for budget in ({"epsilon": 0}, {"delta": 1}):
-        with pytest.raises(InputError, match=f"Expected {next(iter(budget))} "):
-            PrivateGenerator(**budget).fit(object())
+        fitted.fit(DIGITS.images / 16, DIGITS.target)
     with pytest.raises(NotFittedError, match="fit"):
-        clone(generator).sample(3)
-    assert (place / "run" / "ledger.jsonl").read_bytes() == before
+        clone(fitted).sample(3)
+    assert (directory / "run" / "ledger.jsonl").read_bytes() == ledger
+
+
+@pytest.mark.parametrize(("option", "value"), [("epsilon", 0), ("delta", 1)])
+def test_a_budget_out_of_range_is_refused_before_records_are_read(option, value):
+    unreadable = object()
+    with pytest.raises(InputError, match=f"Expected {option} "):
+        PrivateGenerator(**{option: value}).fit(unreadable)
+
+
+def test_a_used_directory_is_refused_before_records_are_read(fitted, directory):
+    unreadable = object()
+    with pytest.raises(InputError, match="ledger"):
+        PrivateGenerator(run_dir=directory / "run").fit(unreadable)
 
 
 def test_a_fit_after_an_interrupted_one(tmp_path, monkeypatch):
-    """Noisy values of the first fit are on the disk: a second one spends a second budget, a resumed one does not."""
-    X, y = np.random.default_rng(0).random((600, 5)), np.arange(600) % 2
-    options = {"epsilon": 5, "classes": [0, 1], "delta": 1e-4, "radius": 1.0, "verbose": False}
-    generator = PrivateGenerator(run_dir=tmp_path / "a", **options)
-    with pytest.raises(InputError):
-        generator.fit(X, y + 1)  # refused records release nothing, so that the next fit may start
-    monkeypatch.setattr("dpswd.mixture.fitting._Fit.set_map", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        generator.fit(X, y)
-    monkeypatch.undo()
+    """Noisy values of the first fit are on the disk.
+
+    A second fit would spend a second budget; a resumed one does not.
+    """
+    generator = PrivateGenerator(run_dir=tmp_path / "a", **OPTIONS)
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassMeans, "release", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            generator.fit(ROWS, TWO_CLASSES)
+    assert Ledger.open_existing(tmp_path / "a" / "ledger.jsonl").n_releases == 1
     with pytest.raises(InputError, match="second"):
-        generator.set_params(run_dir=tmp_path / "b").fit(X, y)
+        generator.set_params(run_dir=tmp_path / "b").fit(ROWS, TWO_CLASSES)
     assert not (tmp_path / "b").exists()
-    ledger = (tmp_path / "a" / "ledger.jsonl").read_bytes()
-    again = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options).fit(X, y)
-    assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
-    assert again.sample(5)[0].shape == (5, 5)
+    resumed = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **OPTIONS)
+    resumed.fit(ROWS, TWO_CLASSES)
+    assert resumed.sample(5)[0].shape == (5, 5)
+    ledger = Ledger.open_existing(tmp_path / "a" / "ledger.jsonl")
+    assert ledger.n_releases == ledger.header["planned_releases"]
+
+
+def test_refused_records_leave_the_next_fit_free(tmp_path):
+    generator = PrivateGenerator(run_dir=tmp_path / "a", **OPTIONS)
+    with pytest.raises(InputError):
+        generator.fit(ROWS, TWO_CLASSES + 1)
+    assert generator.fit(ROWS, TWO_CLASSES).sample(5)[0].shape == (5, 5)
 
 
 @pytest.mark.parametrize("estimator", [PrivateGenerator, PrivateAdapter])
 def test_resume_needs_the_directory_of_a_run(estimator, tmp_path, monkeypatch):
-    """On 0.3.0 every fit with resume=True and without run_dir was a new run with a full budget."""
+    """On 0.3.0 every fit with resume=True and without run_dir was a run with a full budget."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="run_dir"):
         estimator(resume=True).fit(np.zeros((60, 5)), np.arange(60) % 2)
@@ -114,105 +160,123 @@ def test_resume_needs_the_directory_of_a_run(estimator, tmp_path, monkeypatch):
 
 
 def test_resume_in_a_new_directory_is_a_second_fit(tmp_path):
-    X, y = np.random.default_rng(0).random((600, 5)), np.arange(600) % 2
-    options = {"epsilon": 5, "classes": [0, 1], "delta": 1e-4, "radius": 1.0, "verbose": False}
-    generator = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **options)
-    generator.fit(X, y)
+    generator = PrivateGenerator(run_dir=tmp_path / "a", resume=True, **OPTIONS)
+    generator.fit(ROWS, TWO_CLASSES)
     ledger = (tmp_path / "a" / "ledger.jsonl").read_bytes()
-    generator.fit(X, y)  # reads the released values of the finished run
+    generator.fit(ROWS, TWO_CLASSES)  # reads the released values of the finished run
     assert (tmp_path / "a" / "ledger.jsonl").read_bytes() == ledger
     with pytest.raises(InputError, match="a second one"):
-        generator.set_params(run_dir=tmp_path / "b").fit(X, y)
+        generator.set_params(run_dir=tmp_path / "b").fit(ROWS, TWO_CLASSES)
     assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_check_estimator(tmp_path, monkeypatch):
-    """Issue 31: what fails fits one estimator twice, or passes numbers as Python objects."""
+    """The checks that fail fit one estimator twice, or pass numbers as Python objects."""
     monkeypatch.chdir(tmp_path)
-    found = check_estimator(PrivateGenerator(delta=1e-4, radius=1.0, verbose=False), on_fail=None)
-    failed = {
-        each["check_name"]: str(each["exception"]) for each in found if each["status"] == "failed"
+    generator = PrivateGenerator(delta=1e-4, radius=1.0, verbose=False)
+    failures = {}
+    for check in check_estimator(generator, on_fail=None):
+        if check["status"] == "failed":
+            failures[check["check_name"]] = str(check["exception"])
+    assert "array of object" in failures.pop("check_dtype_object")
+    unexpected = {
+        name: message for name, message in failures.items() if "got a second one" not in message
     }
-    assert "array of object" in failed.pop("check_dtype_object")
-    assert {name: said for name, said in failed.items() if "got a second one" not in said} == {}
+    assert unexpected == {}
+
+
+def fit_and_load(directory, X, y, **options):
+    """The fitted generator, and the same one read from its file."""
+    generator = PrivateGenerator(delta=1e-4, run_dir=directory / "run", verbose=False, **options)
+    generator.fit(X, y).save(directory / "g.pt")
+    return generator, PrivateGenerator.load(directory / "g.pt")
 
 
 @pytest.mark.parametrize(
-    ("X", "y"),
+    ("X", "y", "classes"),
     [
-        ((DIGITS.images / 16).astype(np.float32), None),
-        (torch.rand(60, 3, 8, 8), np.arange(60) % 2),
+        ((DIGITS.images / 16).astype(np.float32), None, None),
         (
             np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), dtype=np.uint8),
             ["cat", "dog"] * 30,
+            ["cat", "dog"],
         ),
-        (
-            np.random.default_rng(0).random((60, 5)),
-            np.array([[0.0], [1.0]] * 30),
-        ),  # labels of MATLAB
-        (
-            pd.DataFrame({"age": np.arange(60) % 90, "fee": np.linspace(0, 1, 60)}),
-            pd.Series(np.arange(60) % 2, name="sick"),
-        ),
+        (torch.rand(60, 3, 8, 8), np.arange(60) % 2, [0, 1]),
+        # Labels (N, 1) as MATLAB writes them.
+        (ROWS, np.arange(600.0)[:, None] % 2, [0, 1]),
     ],
-    ids=["images", "channels first", "colour", "rows", "table"],
+    ids=["images", "colour", "channels first", "rows"],
 )
-def test_every_format_there_and_back(X, y, tmp_path):
-    """Issue 31: bytes, axes, names and types survive fit, save and load."""
-    classes = None if y is None else ["cat", "dog"] if isinstance(y, list) else [0, 1]
-    bounds = [(0, 100)] * X.shape[1] if X.ndim == 2 else None
-    made = PrivateGenerator(
-        delta=1e-4, classes=classes, bounds=bounds, run_dir=tmp_path / "run", verbose=False
-    )
-    made.fit(X, y).save(tmp_path / "g.pt")
-    for each in (made, PrivateGenerator.load(tmp_path / "g.pt")):
-        drawn, labels = each.sample(7)
-        assert type(drawn) is (np.ndarray if isinstance(X, torch.Tensor) else type(X))
-        assert drawn.shape == (7, *X.shape[1:])
-        if isinstance(X, pd.DataFrame):
-            assert drawn.dtypes.equals(X.dtypes)
-            assert drawn.columns.equals(X.columns)
+def test_every_array_there_and_back(X, y, classes, tmp_path):
+    """Bytes, axes and types survive fit, save and load."""
+    bounds = [(0, 1)] * 5 if len(X.shape) == 2 else None
+    for generator in fit_and_load(tmp_path, X, y, classes=classes, bounds=bounds):
+        records, labels = generator.sample(7)
+        assert type(records) is np.ndarray
+        assert records.shape == (7, *X.shape[1:])
+        assert str(records.dtype) == str(X.dtype).removeprefix("torch.")
+        if y is None:
+            assert labels is None
         else:
-            assert str(drawn.dtype) == str(X.dtype).removeprefix("torch.")
-        assert labels is None if y is None else set(labels) == set(classes)
-        assert not isinstance(y, pd.Series) or (type(labels), labels.name) == (pd.Series, "sick")
+            assert set(labels) == set(classes)
 
 
-def test_what_a_fit_prints(tmp_path, capsys):
-    """Issue 31: the guarantee in one line, the files, the next command; facts that were taken, also if quiet."""
-    for verbose in (True, False):
-        made = PrivateGenerator(run_dir=tmp_path / str(verbose), verbose=verbose)
-        made.fit(DIGITS.images / 16 * (1 if verbose else 0.5), DIGITS.target)
-        assert made.classes_.tolist() == list(TEN)
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert "taken from the records and treated as public: classes=range(10)" in said.err
-        for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
-            assert (words in said.err) == verbose
+def test_a_table_there_and_back(tmp_path):
+    """Names and types of columns survive fit, save and load."""
+    X = pd.DataFrame({"age": np.arange(60) % 90, "fee": np.linspace(0, 1, 60)})
+    y = pd.Series(np.arange(60) % 2, name="sick")
+    bounds = [(0, 100), (0, 100)]
+    for generator in fit_and_load(tmp_path, X, y, classes=[0, 1], bounds=bounds):
+        records, labels = generator.sample(7)
+        assert records.dtypes.equals(X.dtypes)
+        assert records.columns.equals(X.columns)
+        assert type(labels) is pd.Series
+        assert labels.name == "sick"
+        assert set(labels) == {0, 1}
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_fit_prints_the_guarantee_and_the_next_step(verbose, tmp_path, capsys):
+    """Facts that were taken from the records are printed in any case."""
+    generator = PrivateGenerator(run_dir=tmp_path / "run", verbose=verbose)
+    generator.fit(DIGITS.images / (16 if verbose else 32), DIGITS.target)
+    assert generator.classes_.tolist() == list(TEN)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "taken from the records and treated as public: classes=range(10)" in printed.err
+    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
+        assert (words in printed.err) == verbose
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_records_are_generated_on_the_device(tmp_path):
-    made = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run").fit(
-        DIGITS.images / 16
-    )
-    assert made.generator_.means.is_cuda
-    assert made.sample(5)[0].shape == (5, 8, 8)
+    generator = PrivateGenerator(device="cuda", shift=1.0, run_dir=tmp_path / "run")
+    generator.fit(DIGITS.images / 16)
+    assert generator.generator_.means.is_cuda
+    assert generator.sample(5)[0].shape == (5, 8, 8)
+
+
+def test_a_device_that_is_not_there_is_refused_before_a_release(tmp_path):
+    with pytest.raises(InputError, match="device"):
+        PrivateGenerator(device="abacus", run_dir=tmp_path / "run").fit(ROWS)
+    assert Budget.is_free(tmp_path / "run")
 
 
 def test_a_shared_ledger_allows_further_fits(tmp_path):
-    SharedLedger.create(tmp_path / "shared.jsonl", target_epsilon=10.0, target_delta=1e-4)
-    X = np.random.default_rng(0).random((300, 8, 8))
-    options = {
-        "epsilon": 3,
-        "delta": 1e-5,
-        "shared_ledger": tmp_path / "shared.jsonl",
-        "verbose": False,
-    }
-    made = PrivateGenerator(run_dir=tmp_path / "a", **options).fit(X)
-    made.set_params(run_dir=tmp_path / "b").fit(X)
+    shared = tmp_path / "shared.jsonl"
+    SharedLedger.create(shared, target_epsilon=10.0, target_delta=1e-4)
+    images = np.random.default_rng(0).random((300, 8, 8))
+    generator = PrivateGenerator(3, run_dir=tmp_path / "a", shared_ledger=shared, verbose=False)
+    generator.fit(images)
+    generator.set_params(run_dir=tmp_path / "b").fit(images)
     assert not Budget.is_free(tmp_path / "b")
     with pytest.raises(DpswdError):
-        made.set_params(run_dir=tmp_path / "c", epsilon=9.9).fit(X)
+        generator.set_params(run_dir=tmp_path / "c", epsilon=9.9).fit(images)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (28, 28, 1), (1, 28, 28)])
+def test_forecast_reads_every_layout_of_images(shape):
+    structure = PrivateGenerator().forecast(shape, 60_000, n_classes=10)
+    assert structure.sample_shape == (1, 28, 28)

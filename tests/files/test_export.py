@@ -1,0 +1,71 @@
+"""Export of synthetic records: images as a folder and as arrays, rows as a table."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+from factories import untouched
+from PIL import Image
+
+from dpswd import InputError
+from dpswd._layout import Layout
+from dpswd.files.export import export
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (12, 6, 6), dtype=np.uint8)
+CLASSES = np.array(["cat", "a/b"] * 6)
+FRAME = pd.DataFrame({"age": np.arange(4), "income": np.linspace(0, 1, 4)})
+
+
+def pixels_of(path):
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def test_images_become_a_folder_of_class_folders(tmp_path):
+    export(tmp_path / "pictures", IMAGES, CLASSES)
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["a_b", "cat"]
+    assert np.array_equal(pixels_of(tmp_path / "pictures" / "cat" / "02.png"), IMAGES[2])
+
+
+def test_images_without_classes_become_a_folder(tmp_path):
+    export(tmp_path / "floats", IMAGES / 255)
+    assert np.array_equal(pixels_of(tmp_path / "floats" / "11.png"), IMAGES[11])
+
+
+def test_images_become_arrays(tmp_path):
+    classes = CLASSES.astype(object)  # as pandas holds text
+    export(tmp_path / "x.npz", IMAGES, classes)
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as arrays:
+        assert np.array_equal(arrays["data"], IMAGES)
+        assert np.array_equal(arrays["targets"], CLASSES)
+
+
+def test_rows_become_a_table_with_the_types_of_its_columns(tmp_path):
+    layout = Layout(dtypes=("int64", "float64"), columns=("age", "income"))
+    export(tmp_path / "x.csv", FRAME, [0, 1, 1, 0], layout)
+    lines = list(csv.reader((tmp_path / "x.csv").read_text().splitlines()))
+    assert lines[0] == ["age", "income", "class"]
+    assert lines[2] == ["1", str(1 / 3), "1"]  # every digit
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "x.csv").drop(columns="class"), FRAME)
+
+
+def test_rows_without_names_become_a_table_of_numbered_columns(tmp_path):
+    export(tmp_path / "y.csv", np.eye(2))
+    assert (tmp_path / "y.csv").read_text().splitlines() == ["0,1", "1.0,0.0", "0.0,1.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "message"),
+    [
+        ("x.csv", IMAGES, "npz or a folder"),
+        ("folder", FRAME, "FILE.csv"),
+        ("x.tar", IMAGES, "x.tar"),
+        ("full", IMAGES, "which exists"),
+    ],
+)
+def test_export_refuses_a_form_that_does_not_fit(tmp_path, name, records, message):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with untouched(tmp_path), pytest.raises(InputError, match=message):
+        export(tmp_path / name, records)

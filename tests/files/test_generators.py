@@ -1,0 +1,268 @@
+"""Files of generators: round trips, weights and guarantee and nothing else, damaged files."""
+
+import io
+import json
+import math
+import pickletools
+import re
+import zipfile
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from factories import FURTHER_RUNS, REFUSED, Trap, damage, fuzz, outcome, untouched
+from scipy.spatial import cKDTree
+
+from dpswd import InputError
+from dpswd._provenance import seen_runs
+from dpswd.accounting.guarantee import guarantee_line
+from dpswd.commands.main import main
+from dpswd.data import benchmark
+from dpswd.files.generators import read_generator, write_generator
+from dpswd.mixture.generator import MixtureGenerator
+from dpswd.networks.generator import Generator, draw
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+
+SEED = 20261121
+FACTS = {"epsilon": 1.0, "delta": 1e-5, "mu": 0.27, "private": True, "sound": True}
+KEYS = {
+    "format",
+    "version",
+    "generator",
+    "options",
+    "classes",
+    "proportions",
+    "layout",
+    "kinds",
+    "guarantee",
+    "state",
+}
+STATED = {
+    "private",
+    "sound",
+    "epsilon",
+    "delta",
+    "mu",
+    "regret",
+    "neighboring_relation",
+    "records",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Directory of a run of ``dpswd generate``."""
+    directory = tmp_path_factory.mktemp("run")
+    words = ["generate", "digits", "--out", str(directory), "--seed", str(SEED), "-n", "20"]
+    assert main(words) == 0
+    return directory
+
+
+def small_generator():
+    return MixtureGenerator((4,), n_classes=3, n_cells=1, n_components=2)
+
+
+def strings_of(path):
+    """Every string in the pickles of a file and every name in its archive."""
+    strings = []
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            strings.append(name)
+            content = archive.read(name)
+            if name.endswith(".pkl"):
+                values = [value for _, value, _ in pickletools.genops(content)]
+                strings += [value for value in values if isinstance(value, str)]
+            elif "/data/" not in name:
+                strings.append(content.decode("latin-1"))
+    return strings
+
+
+def integers_of(path):
+    """Every integer in the pickle of a file of weights."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+        values = [value for _, value, _ in pickletools.genops(archive.read(name))]
+    return {value for value in values if isinstance(value, int)}
+
+
+def paths_in(strings):
+    """The strings that contain a slash beside those of the archive."""
+    inside = re.compile(r"^archive/(\.?data/)?")
+    return [text for text in strings if "/" in inside.sub("", text)]
+
+
+def distance_to_windows(tensors, rows):
+    """Smallest largest difference between a row and a window of the entries of a tensor.
+
+    A tensor of two axes is read by rows and by columns; the distance is inf beyond 0.05.
+    """
+    tree = cKDTree(rows)
+    smallest = math.inf
+    width = rows.shape[1]
+    for tensor in tensors:
+        orders = [tensor]
+        if tensor.ndim == 2:
+            orders.append(tensor.T)
+        for order in orders:
+            entries = order.double().flatten().numpy()
+            if len(entries) < width:
+                continue
+            windows = np.lib.stride_tricks.sliding_window_view(entries, width)
+            distances, _ = tree.query(windows, p=math.inf, distance_upper_bound=0.05)
+            smallest = min(smallest, float(distances.min()))
+    return smallest
+
+
+def test_a_file_holds_weights_and_the_guarantee_and_nothing_else(run):
+    content = torch.load(run / "generator.pt", weights_only=True)
+    assert set(content) == KEYS
+    expected = MixtureGenerator(**content["options"]).state_dict()
+    shapes = {name: value.shape for name, value in content["state"].items()}
+    assert shapes == {name: value.shape for name, value in expected.items()}
+    assert content["options"]["sample_shape"] == (1, 8, 8)
+    assert content["options"]["n_classes"] == 10
+    guarantee = content["guarantee"]
+    assert set(guarantee) >= STATED
+    assert "runs on the same records compose" in guarantee.pop("scope")
+    statement = json.loads((run / "privacy.json").read_text())
+    assert guarantee == {name: statement[name] for name in guarantee}
+
+
+def test_a_file_holds_no_path_and_no_seed(run):
+    assert paths_in(strings_of(run / "generator.pt")) == []
+    assert SEED not in integers_of(run / "generator.pt")
+
+
+def test_a_path_in_a_file_is_recognised(run):
+    """Control of the previous test."""
+    torch.save({"where": str(run), "seed": SEED}, run / "control.pt")
+    assert str(run) in paths_in(strings_of(run / "control.pt"))
+    assert SEED in integers_of(run / "control.pt")
+
+
+def test_a_file_holds_no_private_record(run):
+    """Training records as pixels in [0, 1] and in [0, 16], and centred and scaled to their norm."""
+    pixels = benchmark("digits").train.floats().flatten(1).double().numpy()
+    rows = np.concatenate([pixels, 16 * pixels, (pixels - 0.25) / 6.4])
+    state = torch.load(run / "generator.pt", weights_only=True)["state"]
+    assert distance_to_windows(state.values(), rows) > 1e-3
+    # Control: one record hidden in the middle of a weight, with some noise on it, is recognised.
+    roots = state["roots"].clone()
+    record = torch.from_numpy(rows[700]).float()
+    roots.flatten()[1000:1064] = record + 5e-4 * torch.rand(64)
+    assert distance_to_windows([roots], rows) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
+        ShuffleGenerator(
+            (1, 12, 8), 3, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0}
+        ),
+        MixtureGenerator(
+            (1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}
+        ),
+    ],
+    ids=lambda generator: type(generator).__name__,
+)
+def test_every_generator_there_and_back(tmp_path, generator):
+    generator.class_names = ["cat", "dog", 3]
+    generator.proportions = [0.5, 0.25, 0.25]
+    write_generator(generator.eval(), tmp_path / "new" / "g.pt")
+    loaded, guarantee = read_generator(tmp_path / "new" / "g.pt")
+    latent = generator.latent(4)
+    labels = torch.tensor([0, 1, 2, 0])
+    assert torch.equal(loaded(latent, labels), generator(latent, labels))
+    assert draw(loaded, labels).shape == (4, 1, 12, 8)
+    assert loaded.class_names == generator.class_names
+    assert loaded.proportions == generator.proportions
+    assert guarantee == {}
+
+
+def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
+    """A generator trained on in a second run does not state the second run's epsilon alone."""
+    for facts, expected in FURTHER_RUNS:
+        write_generator(small_generator(), tmp_path / "g.pt", facts)
+        loaded, guarantee = read_generator(tmp_path / "g.pt")
+        assert (guarantee["epsilon"], guarantee["sound"]) == expected
+        assert seen_runs(loaded) == set(facts["weights_from_runs"])
+        assert "other runs" in guarantee["scope"]
+
+
+def test_conditions_of_the_guarantee_are_stated(tmp_path):
+    conditional = {
+        "sound": False,
+        "records": "handed over by the caller",
+        "conditions": ["fresh subsets"],
+    }
+    write_generator(small_generator(), tmp_path / "g.pt", FACTS | conditional)
+    _, guarantee = read_generator(tmp_path / "g.pt")
+    assert guarantee | conditional == guarantee
+    assert "CONDITIONS" in guarantee_line(guarantee)
+    assert "CONDITIONS" not in guarantee_line(FACTS)
+    assert "none" in guarantee_line({"private": False})
+
+
+def test_a_generator_of_another_class_is_not_written(tmp_path):
+    class Mine(Generator):
+        pass
+
+    class ConvGenerator(Generator):  # a class of the user with the name of one of the library
+        pass
+
+    for kind in (Mine, ConvGenerator):
+        with pytest.raises(InputError, match=f"got {kind.__name__}"):
+            write_generator(kind((2,), 0, 3), tmp_path / "g.pt")
+    assert not (tmp_path / "g.pt").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match="Expected to write"):
+        write_generator(small_generator(), tmp_path / "file" / "g.pt")
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """Bytes of a generator's file, its weights and its guarantee."""
+    path = tmp_path_factory.mktemp("released") / "generator.pt"
+    generator = small_generator()
+    write_generator(generator, path, FACTS)
+    _, guarantee = read_generator(path)
+    return path.read_bytes(), generator.state_dict(), guarantee
+
+
+@fuzz(60, data=st.data())
+def test_a_damaged_file_is_refused(released, tmp_path, data):
+    whole, state, guarantee = released
+    path = tmp_path / "generator.pt"
+    path.write_bytes(data.draw(damage(whole)))
+    with untouched(tmp_path):
+        result = outcome(read_generator, path)
+    if result is REFUSED:
+        return
+    # The changed bytes are padding.
+    loaded, loaded_guarantee = result
+    assert loaded_guarantee == guarantee
+    for name, value in loaded.state_dict().items():
+        assert torch.equal(value, state[name])
+
+
+@pytest.mark.parametrize(
+    "key", ["format", "generator", "options", "state", "guarantee", "layout", None]
+)
+@pytest.mark.parametrize(
+    "content", [None, -1, "Generator", [1], {"hidden": 10**12}, torch.ones(2), Trap()]
+)
+def test_a_file_with_other_content_runs_no_code(released, tmp_path, key, content):
+    changed = content
+    if key is not None:
+        whole = torch.load(io.BytesIO(released[0]), weights_only=True)
+        changed = whole | {key: content}
+    torch.save(changed, tmp_path / "generator.pt")
+    result = outcome(read_generator, tmp_path / "generator.pt")
+    if key in ("format", "generator", "state", None) or isinstance(content, Trap):
+        assert result is REFUSED
+    assert not Trap.sprung
