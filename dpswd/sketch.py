@@ -1,25 +1,26 @@
-r"""One-shot DP-SWD for networks: statistics of all records that are released once, and a loss on them.
+r"""One-shot DP-SWD for networks: statistics of all records, released once, and a loss on them.
 
-A sketch has one or several public feature maps (docs/networks.md). Rows are centred and scaled by released values and
-clipped to norm 1/2, their differences from the released mean of their class to norm 2/5.
+A sketch has one or several public feature maps (docs/networks.md). Rows are centred and scaled by
+released values and clipped to norm 1/2, their differences from the released mean of their class to
+norm 2/5.
 
-======================  ===================================================  ====================
-release                 statistic                                            sensitivity
-======================  ===================================================  ====================
-overall, per map        sum of rows and of their squared norms               Proposition 10
-means, per map          counts and sums per class                            Proposition 8
-moments, per map        second moments about the means, per class            Proposition 9
-======================  ===================================================  ====================
+======================  ==========================================  ====================
+release                 statistic                                   sensitivity
+======================  ==========================================  ====================
+overall, per map        sum of rows and of their squared norms      Proposition 10
+means, per map          counts and sums per class                   Proposition 8
+moments, per map        second moments about the means, per class   Proposition 9
+======================  ==========================================  ====================
 
-All are releases of all records (docs/theory/sensitivity.md), and compose as :math:`\mu^2 = \sum \mu_i^2`, also where
-centre and scale of later ones are those of earlier ones.
+All are releases of all records (docs/theory/sensitivity.md), and compose as
+:math:`\mu^2 = \sum \mu_i^2`, also where centre and scale of later ones are those of earlier ones.
 """
 
 import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,34 +42,57 @@ from dpswd.row_copy import LabelledRows
 
 __all__ = ["Sketch", "plan_sketch"]
 
-_FORMAT = 2
-_RAW_NORM = 1.5  # bound on rows before they are centred: three times their root mean square norm for photographs
-_ROW_NORM = 0.5  # bound on centred rows, whose root mean square norm it is
-_CLASS_NORM = (
-    0.4  # bound on rows about the mean of their class, which limits the noise of second moments
-)
-LEAST_FREQUENCIES, MOST_FREQUENCIES = (
-    7,
-    14,
-)  # per axis of an image, where a class has second moments of its own
-_OVERALL = 0.06  # share of the squared mu
-_MEANS, _MEANS_POOLED = 0.3, 0.8  # share of the means in what a map gets, where it has moments
+_FORMAT = 2  # of the file of a sketch
+
+# Bound on rows before they are centred: three times their root mean square norm for photographs.
+_RAW_NORM = 1.5
+
+# Bound on centred rows, whose root mean square norm it is.
+_ROW_NORM = 0.5
+
+# Bound on rows about the mean of their class, which limits the noise of second moments.
+_CLASS_NORM = 0.4
+
+# Frequencies per axis of an image. With fewer than 7, classes share one second moment; more than 14
+# are not used.
+LEAST_FREQUENCIES = 7
+MOST_FREQUENCIES = 14
+
+# Part of the squared mu for the overall sums.
+_OVERALL_SHARE = 0.06
+
+# Part of the means in what a map has besides, where it has second moments for every class, or
+# pooled ones.
+_MEANS_SHARE = 0.3
+_MEANS_SHARE_POOLED = 0.8
+
+# Least variance of rows by which they are scaled, and least count of a class as a part of the mean
+# count: the noise of a small budget may leave nothing of either.
+_LEAST_VARIANCE = 1e-4
+_LEAST_COUNT = 0.1
+
+# Norms and traces by which the library divides are at least this.
+_TINY_NORM = 1e-12
+_TINY_TRACE = 1e-9
 
 
 class Sketch(nn.Module):
     """Noisy statistics of all records, per class, and the loss of generated records on them.
 
     Formal guarantee:
-        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one, classes included.
-        The loss, and every network that is trained on it, are post-processing.
+        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one,
+        classes included. The loss, and every network that is trained on it, are post-processing.
 
     Args:
         features: One public feature map, or several, from records to rows.
         n_classes: Number C of classes of the records; 0 for none.
         moments: Whether second moments are released, for each map or for all.
-        pooled: Whether one second moment is released for all classes together. Covariances within classes are then
-            equal; their noise is that of one class divided by C.
+        pooled: Whether one second moment is released for all classes together. Covariances within
+            classes are then equal; their noise is that of one class divided by C.
         noise_seed: For tests only: NOT PRIVATE.
+
+    Attributes:
+        guarantee: Statement of the guarantee of the released values.
 
     Raises:
         InputError: If a number is out of range.
@@ -79,7 +103,8 @@ class Sketch(nn.Module):
         >>> sketch = Sketch(Flatten((1, 4, 4), centre=0.5, radius=1.2), n_classes=2)
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     guarantee = sketch.release(records, target_epsilon=10, target_delta=1e-5, run_dir=folder)
+        ...     guarantee = sketch.release(
+        ...         records, target_epsilon=10, target_delta=1e-5, run_dir=folder)
         >>> loss = sketch.loss(torch.rand(8, 1, 4, 4, requires_grad=True), torch.arange(8) % 2)
         >>> guarantee["sound"], loss.shape
         (True, torch.Size([]))
@@ -97,22 +122,26 @@ class Sketch(nn.Module):
         super().__init__()
         at_least(0, n_classes=n_classes)
         track_runs(self)
-        maps = [features] if isinstance(features, FeatureMap) else list(features)
-        seconds = [moments] * len(maps) if isinstance(moments, bool) else list(moments)
-        if not maps or len(seconds) != len(maps):
+        if isinstance(features, FeatureMap):
+            features = [features]
+        if isinstance(moments, bool):
+            moments = [moments] * len(features)
+        if not features or len(moments) != len(features):
             raise InputError(
-                f"Expected moments for each of {len(maps)} feature maps, got {len(seconds)}."
+                f"Expected moments for each of {len(features)} feature maps, got {len(moments)}."
             )
         self.n_classes = n_classes
-        options: dict[str, Any] = {
-            "pooled": pooled,
-            "budget": 1 / len(maps),
-            "noise_seed": noise_seed,
-        }
-        pairs = zip(maps, seconds, strict=True)
-        parts = nn.ModuleList(
-            _Part(each, max(1, n_classes), second, **options) for each, second in pairs
-        )
+        parts = nn.ModuleList()
+        for feature_map, has_moments in zip(features, moments, strict=True):
+            part = _Part(
+                feature_map,
+                max(1, n_classes),
+                has_moments,
+                pooled=pooled,
+                share=1 / len(features),
+                noise_seed=noise_seed,
+            )
+            parts.append(part)
         self.parts = cast(Sequence[_Part], parts)
         self.guarantee: dict[str, Any] = {"private": False}
 
@@ -123,13 +152,12 @@ class Sketch(nn.Module):
 
     def queries(self) -> list[Releasing[Any]]:
         """Return the releases in their order; the last one takes the rest of the budget."""
-        of_classes = [
-            query
-            for part in self.parts
-            for query in (part.means, part.moments)
-            if query is not None
-        ]
-        return [*(part.overall for part in self.parts), *of_classes]
+        queries: list[Releasing[Any]] = [part.overall for part in self.parts]
+        for part in self.parts:
+            queries.append(part.means)
+            if part.moments is not None:
+                queries.append(part.moments)
+        return queries
 
     def release(
         self,
@@ -152,12 +180,14 @@ class Sketch(nn.Module):
         Raises:
             InputError: If records and feature maps do not fit, or the directory holds a run.
         """
-        options |= {
-            "target_epsilon": target_epsilon,
-            "target_delta": target_delta,
-            "run_dir": run_dir,
-        }
-        budget = Budget(records, self.queries(), **options)
+        budget = Budget(
+            records,
+            self.queries(),
+            target_epsilon=target_epsilon,
+            target_delta=target_delta,
+            run_dir=run_dir,
+            **options,
+        )
         self._check(records)
         with budget:
             self.make_releases(records)
@@ -176,7 +206,8 @@ class Sketch(nn.Module):
         """Refuse records of other classes or of another shape, before the first release."""
         if records.n_classes != self.n_classes:
             raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; make it equal."
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
+                "make it equal."
             )
         for part in self.parts:
             if part.features.sample_shape != records.shape:
@@ -185,9 +216,10 @@ class Sketch(nn.Module):
                 )
 
     def normal(self) -> tuple[Tensor, Tensor]:
-        """Return means (C, d) and covariances (C, d, d) of rows of the first map that have the released moments.
+        """Return means (C, d) and covariances (C, d, d) of normal rows of the first map.
 
-        A network may start there: both are functions of released values.
+        They have the released moments. A network may start there: both are functions of released
+        values.
 
         Raises:
             InputError: If that map has no released second moments.
@@ -195,17 +227,18 @@ class Sketch(nn.Module):
         part = self.parts[0]
         if part.moments is None or not self.is_released:
             raise InputError(
-                "Expected released second moments of the first map, got none; call release with moments."
+                "Expected released second moments of the first map, got none; "
+                "call release with moments."
             )
-        return part.mean * part.scale + part.centre, part.moment * (
-            part.scale.square() * part.unclipped
-        )
+        means = part.mean * part.scale + part.centre
+        covariances = part.moment * (part.scale.square() * part.unclipped)
+        return means, covariances
 
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the squared distance of generated records from the sketch, in units of its noise.
 
-        The distance of means and moments is an unbiased estimate from a batch (a U-statistic), so that a small batch
-        does not pull a generator towards too little variety.
+        The distance of means and moments is an unbiased estimate from a batch (a U-statistic), so
+        that a small batch does not pull a generator towards too little variety.
 
         Args:
             records: Generated records (n, ...); at least two of every class that occurs.
@@ -221,25 +254,8 @@ class Sketch(nn.Module):
             raise InputError(
                 "Expected a released sketch, got one before release; call release or load first."
             )
-        if (labels is None) != (self.n_classes == 0):
-            got = "none" if labels is None else "some"
-            raise InputError(
-                f"Expected labels for a sketch of {self.n_classes} classes, got {got}."
-            )
-        if labels is not None and len(labels) != len(records):
-            raise InputError(
-                f"Expected a label per record, got {len(labels)} labels and {len(records)} records."
-            )
-        labels = (
-            torch.zeros(len(records), dtype=torch.int64, device=records.device)
-            if labels is None
-            else labels
-        )
-        if bool(((labels < 0) | (labels >= max(1, self.n_classes))).any()):
-            raise InputError(
-                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; check n_classes."
-            )
-        classes, counts = labels.unique(return_counts=True)
+        numbers = self._checked_labels(records, labels)
+        classes, counts = numbers.unique(return_counts=True)
         if bool((counts == 1).any()):
             raise InputError(
                 "Expected at least two generated records of every class, got one; add records."
@@ -247,10 +263,29 @@ class Sketch(nn.Module):
         distances = []
         for part in self.parts:
             rows = part(records)
-            distances += [part.distance(rows[labels == c], c) for c in classes.tolist()]
-        return torch.stack(distances).sum() / (
-            len(classes) * sum(float(part.weights.sum()) for part in self.parts)
-        )
+            for c in classes.tolist():
+                distances.append(part.distance(rows[numbers == c], c))
+        weight = sum(float(part.weights.sum()) for part in self.parts)
+        return torch.stack(distances).sum() / (len(classes) * weight)
+
+    def _checked_labels(self, records: Tensor, labels: Tensor | None) -> Tensor:
+        """Return labels (n,) of generated records, 0 without classes; refuse others."""
+        if self.n_classes == 0:
+            if labels is not None:
+                raise InputError("Expected labels for a sketch of 0 classes, got some.")
+            return torch.zeros(len(records), dtype=torch.int64, device=records.device)
+        if labels is None:
+            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got none.")
+        if len(labels) != len(records):
+            raise InputError(
+                f"Expected a label per record, got {len(labels)} labels and {len(records)} records."
+            )
+        if bool(((labels < 0) | (labels >= self.n_classes)).any()):
+            raise InputError(
+                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; "
+                "check n_classes."
+            )
+        return labels
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
@@ -263,15 +298,18 @@ class Sketch(nn.Module):
         atomic_write(path, partial(torch.save, content))
 
     def _maps(self) -> list[str]:
-        """Describe the feature maps."""
-        maps = [part.features for part in self.parts]
-        return [
-            f"{type(m).__name__}({m.sample_shape}, centre={m.centre}, radius={m.radius}), d={m.dim}"
-            for m in maps
-        ]
+        """Describe the feature maps, one line each."""
+        descriptions = []
+        for part in self.parts:
+            features = part.features
+            options = f"{features.sample_shape}, centre={features.centre}, radius={features.radius}"
+            descriptions.append(f"{type(features).__name__}({options}), d={features.dim}")
+        return descriptions
 
     def load(self, path: str | Path) -> Self:
-        """Read a file of :meth:`save` into a sketch with the same feature maps; no code of the file is run.
+        """Read a file of :meth:`save` into a sketch with the same feature maps.
+
+        No code of the file is run.
 
         Raises:
             InputError: If the file is missing, damaged, or of other feature maps.
@@ -287,70 +325,117 @@ class Sketch(nn.Module):
         return self
 
 
+class SketchPlan(NamedTuple):
+    """Size of the sketch of images.
+
+    Attributes:
+        size: Number of frequencies per axis.
+        pooled: Whether one second moment is released for all classes together.
+    """
+
+    size: int
+    pooled: bool
+
+
 def plan_sketch(
     n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]
-) -> tuple[int, bool]:
-    r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled, from public numbers only.
+) -> SketchPlan:
+    r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled.
 
-    With D frequencies of all channels, the noise of the second moment of one class has a largest eigenvalue of about
-    :math:`3 D^{3/2} / (1.6 \mu N / C)` times the average variance (semicircle law). D is the square for which that
-    is closest to 3. Where it gives too few, second moments are pooled, and D is that of :mod:`dpswd.mixture.structure`.
+    The plan depends on public numbers only. With D frequencies of all channels, the noise of the
+    second moment of one class has a largest eigenvalue of about
+    :math:`3 D^{3/2} / (1.6 \mu N / C)` times the average variance (semicircle law). D is the square
+    for which that is closest to 3. Where it gives too few, second moments are pooled, and D is that
+    of :mod:`dpswd.mixture.structure`.
+
+    Args:
+        n_records: Number N of records.
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget of Gaussian differential privacy.
+        sample_shape: Shape (channels, height, width) of an image.
     """
-    groups, (channels, *sides) = max(1, n_classes), sample_shape
+    groups = max(1, n_classes)
+    channels, *sides = sample_shape
     signal = mu * n_records / groups
     size = round(math.sqrt((1.6 * signal) ** (2 / 3) / channels))
     pooled = n_classes > 1 and size < LEAST_FREQUENCIES
     if pooled:
         size = round(math.sqrt((signal * math.sqrt(groups)) ** (2 / 3) / channels))
-    return min(max(2, size), MOST_FREQUENCIES, *sides), pooled
+    return SketchPlan(min(max(2, size), MOST_FREQUENCIES, *sides), pooled)
 
 
 def _clipped(rows: Tensor, norm: float) -> Tensor:
     """Clip rows (n, d) as a query does; gradients leave the factor out."""
-    result: Tensor = rows * (norm / rows.detach().norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(
-        max=1
-    )
-    return result
+    norms = rows.detach().norm(dim=1, keepdim=True).clamp(min=_TINY_NORM)
+    clipped: Tensor = rows * (norm / norms).clamp(max=1)
+    return clipped
 
 
 class _Part(nn.Module):
-    """A feature map, its queries, and what they released; maps records to centred and scaled rows."""
+    """A feature map, its queries, and what they released; maps records to centred and scaled rows.
+
+    Args:
+        features: Public feature map of d dimensions.
+        groups: Number C of classes, 1 for records without classes.
+        has_moments: Whether second moments are released.
+        pooled: Whether one second moment is released for all classes together.
+        share: Part of the squared mu of the sketch for this map.
+        noise_seed: For tests only: NOT PRIVATE.
+
+    Attributes:
+        centre: Released mean (d,) of all rows.
+        scale: Number by which centred rows are divided.
+        mean: Means (C, d) of the classes, of centred and scaled rows.
+        moment: Second moments (C, d, d) about the means, of clipped rows.
+        unclipped: Variance of rows within classes over that of clipped ones.
+        weights: Weights (2,) of the squared distances of means and of moments: one over the
+            variance of their noise.
+    """
 
     centre: Tensor
     scale: Tensor
     mean: Tensor
-    moment: Tensor  # about the mean, of clipped rows
-    unclipped: Tensor  # variance of rows within classes over that of clipped ones
-    weights: (
-        Tensor  # of squared distances of means and moments: one over the variance of their noise
-    )
+    moment: Tensor
+    unclipped: Tensor
+    weights: Tensor
 
     def __init__(
         self,
         features: FeatureMap,
         groups: int,
-        second: bool,
+        has_moments: bool,
         *,
         pooled: bool,
-        budget: float,
+        share: float,
         noise_seed: int | None,
     ) -> None:
         super().__init__()
-        dim, rest = features.dim, budget * (1 - _OVERALL)
-        of_means = rest * ((_MEANS_POOLED if pooled else _MEANS) if second else 1)
+        dim = features.dim
+        rest = share * (1 - _OVERALL_SHARE)
+        share_of_means = rest
+        if has_moments and pooled:
+            share_of_means = rest * _MEANS_SHARE_POOLED
+        elif has_moments:
+            share_of_means = rest * _MEANS_SHARE
         self.features = features
-        self.overall = SumAndNorm(dim, _RAW_NORM, share=budget * _OVERALL, noise_seed=noise_seed)
-        self.means = ClassMeans(groups, dim, _ROW_NORM, share=of_means, noise_seed=noise_seed)
-        options: dict[str, Any] = {"share": rest - of_means, "noise_seed": noise_seed}
-        self.moments = (
-            ClassCovariances(1 if pooled else groups, dim, _CLASS_NORM, **options)
-            if second
-            else None
+        self.overall = SumAndNorm(
+            dim, _RAW_NORM, share=share * _OVERALL_SHARE, noise_seed=noise_seed
         )
+        self.means = ClassMeans(groups, dim, _ROW_NORM, share=share_of_means, noise_seed=noise_seed)
+        self.moments: ClassCovariances | None = None
+        moment_shape: tuple[int, ...] = (0,)
+        if has_moments:
+            n_moments = groups
+            if pooled:
+                n_moments = 1
+            self.moments = ClassCovariances(
+                n_moments, dim, _CLASS_NORM, share=rest - share_of_means, noise_seed=noise_seed
+            )
+            moment_shape = (groups, dim, dim)
         self.register_buffer("centre", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(groups, dim))
-        self.register_buffer("moment", torch.zeros((groups, dim, dim) if second else (0,)))
+        self.register_buffer("moment", torch.zeros(moment_shape))
         self.register_buffer("unclipped", torch.ones(()))
         self.register_buffer("weights", torch.zeros(2))
 
@@ -360,55 +445,72 @@ class _Part(nn.Module):
         return rows
 
     def distance(self, rows: Tensor, c: int) -> Tensor:
-        """Return the weighted squared distance of rows (n, d) from the released mean and second moment of class c.
+        """Return the weighted squared distance of rows (n, d) from the moments of class c.
 
-        Unbiased estimates: sums over pairs of different rows of the products r.s and (r.s)^2, which are the inner
-        products of r and s, and of r r^T and s s^T.
+        Unbiased estimates: sums over pairs of different rows of the products r.s and (r.s)^2, which
+        are the inner products of r and s, and of r r^T and s s^T.
         """
-        n, mean, close = len(rows), self.mean[c], _clipped(rows, _ROW_NORM)
-        products = (close @ close.T).fill_diagonal_(0)
-        first = products.sum() / (n * (n - 1)) - 2 * close.mean(0) @ mean + mean @ mean
+        n = len(rows)
+        mean = self.mean[c]
+        clipped = _clipped(rows, _ROW_NORM)
+        products = (clipped @ clipped.T).fill_diagonal_(0)
+        first = products.sum() / (n * (n - 1)) - 2 * clipped.mean(0) @ mean + mean @ mean
         if self.moments is None:
             return self.weights[0] * first
-        moment, about = self.moment[c], _clipped(rows - mean, _CLASS_NORM)
+        moment = self.moment[c]
+        about = _clipped(rows - mean, _CLASS_NORM)
         products = (about @ about.T).fill_diagonal_(0)
         cross = ((about @ moment) * about).sum() / n
         second = products.square().sum() / (n * (n - 1)) - 2 * cross + moment.square().sum()
         return self.weights[0] * first + self.weights[1] * second
 
     def release(self, records: PrivateRecords) -> None:
-        """Release centre and scale, means of the rows that follow from them, and second moments about the means."""
+        """Release centre and scale, then means of the rows that follow from them, then moments."""
         n = len(records)
-        total, square = self.overall.release(records, rows=self.features)
-        mean, variance = mean_and_spread(total, square, n, self.overall.mechanism.sigma)
+        total, squares = self.overall.release(records, rows=self.features)
+        mean, variance = mean_and_spread(total, squares, n, self.overall.mechanism.sigma)
         self.centre.copy_(mean)
-        self.scale.fill_(math.sqrt(max(variance, 1e-4)) / _ROW_NORM)
+        self.scale.fill_(math.sqrt(max(variance, _LEAST_VARIANCE)) / _ROW_NORM)
+
         counts, sums = self.means.release(records, rows=self)
-        counts = counts.clamp(min=0.1 * n / len(counts))
+        counts = counts.clamp(min=_LEAST_COUNT * n / len(counts))
         spread = torch.full_like(total, _ROW_NORM**2 / len(total))
         means = class_means(counts, sums, spread, self.means.mechanism.sigma)
         self.mean.copy_(means)
         self.weights[0] = self.means.mechanism.sigma**-2
+
         if self.moments is not None:
-            about = LabelledRows(lambda values, labels: (self(values) - self.mean[labels], labels))
-            found, sigma = self.moments.release(records, rows=about), self.moments.mechanism.sigma
-            self._set_moments(found, counts, means, sigma)
+            about = LabelledRows(self._rows_about_means)
+            moments = self.moments.release(records, rows=about)
+            sigma = self.moments.mechanism.sigma
+            self._set_moments(moments, counts, means, sigma)
             self.weights[1] = sigma**-2
 
-    def _set_moments(self, sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> None:
-        """Set second moments (C, d, d) from noisy sums of classes (C, d, d), or of all of them together (1, d, d).
+    def _rows_about_means(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Map records to the differences (n, d) of their rows from the means of their classes."""
+        return self(records) - self.mean[labels], labels
 
-        Those of a class keep the noise of their positive eigenvalues, scaled to the released trace: it makes
-        classifiers robust. Where most rows were clipped, the variance is that of the released squared norms.
+    def _set_moments(self, sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> None:
+        """Set second moments (C, d, d) from noisy sums.
+
+        Those of a class keep the noise of their positive eigenvalues, scaled to the released trace:
+        it makes classifiers robust. Where most rows were clipped, the variance is that of the
+        released squared norms.
+
+        Args:
+            sums: Noisy sums (C, d, d) of classes, or (1, d, d) of all of them together.
+            counts: Counts (C,) of the classes.
+            means: Means (C, d) of the classes.
+            sigma: Standard deviation of the noise of a sum.
         """
-        shares = counts / counts.sum()
+        proportions = counts / counts.sum()
         pooled = nearest_spectrum(sums.sum(0) / counts.sum())
         moments = pooled.expand(len(means), -1, -1)
         if len(sums) == len(means) > 1:
             moments = class_covariances(counts, sums / counts[:, None, None], pooled, sigma, 1)
-            trace = (shares @ moments.diagonal(dim1=1, dim2=2).sum(1)).clamp(min=1e-9)
-            moments = moments * (pooled.trace() / trace)
+            trace = proportions @ moments.diagonal(dim1=1, dim2=2).sum(1)
+            moments = moments * (pooled.trace() / trace.clamp(min=_TINY_TRACE))
         self.moment.copy_(moments)
-        between = shares @ (means - shares @ means).square().sum(1)
-        ratio = float((_ROW_NORM**2 - between) / pooled.trace().clamp(min=1e-9))
+        between = proportions @ (means - proportions @ means).square().sum(1)
+        ratio = float((_ROW_NORM**2 - between) / pooled.trace().clamp(min=_TINY_TRACE))
         self.unclipped.fill_(min(max(ratio, 1.0), (_ROW_NORM / _CLASS_NORM) ** 2))
