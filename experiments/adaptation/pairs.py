@@ -1,15 +1,16 @@
-"""Pairs of a labelled source and a target that plays the private one, with test records; all of them are public.
+"""Pairs of a labelled source and a target that plays the private one, with test records.
 
-Digits: 10,000 and 7,291 training records of MNIST and USPS, 10,000 and 2,007 of the official test sets. The paper has
-other sizes: 60,000 MNIST and 7,438 USPS images, and MNIST's test set as a target. Office-Caltech-10: GoogLeNet features
-(1,024) of Amazon (958), Webcam (295) and DSLR (157), tested on the target itself. Vectors: 16 x 16 pixels, 2,000
-source, 1,800 target and 2,000 test records; halves of the digits of scikit-learn (8 x 8); or Office-Caltech-10.
+All of them are public. Digits: 10,000 and 7,291 training records of MNIST and USPS, 10,000 and
+2,007 of the official test sets. The paper has other sizes: 60,000 MNIST and 7,438 USPS images, and
+MNIST's test set as a target. Office-Caltech-10: GoogLeNet features (1,024) of Amazon (958), Webcam
+(295) and DSLR (157), tested on the target itself. Vectors: 16 x 16 pixels, 2,000 source, 1,800
+target and 2,000 test records; halves of the digits of scikit-learn (8 x 8); or Office-Caltech-10.
 Pairs with the digits of scikit-learn have 8 x 8 pixels, and its 1,438 or 359 records.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -24,40 +25,16 @@ from dpswd.records import Records
 from experiments.adaptation.framing import frame
 
 OFFICE = {"A": "amazon", "W": "webcam", "D": "dslr"}
-N_SOURCE, N_TARGET, N_TEST = 2000, 1800, 2000
-_FIRST = 10_000  # images of MNIST that are used: the first ones
-_SIDE = 16
+N_SOURCE = 2000
+N_TARGET = 1800
+N_TEST = 2000
+_N_IMAGES = 10_000  # of MNIST as a source or a target: the first ones
+_SIDE = 16  # of vectors of pixels
+_DIGITS_SIDE = 8  # of the digits of scikit-learn
+_N_DIGITS = 900  # source records among them; the others are the target
+_FRAMED_AT_ONCE = 2000  # images, which bounds the memory
 
 Root = str | Path | None
-
-
-def _turned(
-    degrees: float = 0.0, by: int = 0, scale: float = 1.0, shear: float = 0.0
-) -> Callable[[Tensor], Tensor]:
-    return lambda images: affine(images, degrees, [by, by], scale, [shear, 0.0])
-
-
-CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # of the target
-    "same": lambda images: images,
-    "rotated": _turned(15.0),
-    "rotated more": _turned(30.0),
-    "reduced": _turned(scale=0.8),
-    "moved": _turned(by=1),
-    "sheared": _turned(shear=15.0),
-    "grey": lambda images: 0.5 * images + 0.25,
-    "dim": lambda images: 0.5 * images,
-    "shadow": lambda images: 0.5 * images + torch.linspace(0, 0.5, images.shape[-1]),
-    "blurred": lambda images: gaussian_blur(images, [5, 5], [1.5, 1.5]),
-    "blurred less": lambda images: gaussian_blur(images, [3, 3], [0.7, 0.7]),
-    "inverted": lambda images: 1 - images,
-    "noisy": lambda images: (images + 0.2 * torch.randn(images.shape, generator=_seeded(7))).clamp(
-        0, 1
-    ),
-}
-
-
-def _seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @dataclass(frozen=True)
@@ -69,79 +46,170 @@ class Pair:
     test: Records
 
 
+# Changes of the target ----------------------------------------------------------------------------
+
+
+def _unchanged(images: Tensor) -> Tensor:
+    return images
+
+
+def _turned(
+    images: Tensor, degrees: float = 0.0, shift: int = 0, scale: float = 1.0, shear: float = 0.0
+) -> Tensor:
+    turned: Tensor = affine(images, degrees, [shift, shift], scale, [shear, 0.0])
+    return turned
+
+
+def _grey(images: Tensor) -> Tensor:
+    return 0.5 * images + 0.25
+
+
+def _dim(images: Tensor) -> Tensor:
+    return 0.5 * images
+
+
+def _shadow(images: Tensor) -> Tensor:
+    return 0.5 * images + torch.linspace(0, 0.5, images.shape[-1])
+
+
+def _blurred(images: Tensor, kernel: int, sigma: float) -> Tensor:
+    blurred: Tensor = gaussian_blur(images, [kernel, kernel], [sigma, sigma])
+    return blurred
+
+
+def _inverted(images: Tensor) -> Tensor:
+    return 1 - images
+
+
+def _noisy(images: Tensor) -> Tensor:
+    noise = torch.randn(images.shape, generator=torch.Generator().manual_seed(7))
+    return (images + 0.2 * noise).clamp(0, 1)
+
+
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "same": _unchanged,
+    "rotated": partial(_turned, degrees=15.0),
+    "rotated more": partial(_turned, degrees=30.0),
+    "reduced": partial(_turned, scale=0.8),
+    "moved": partial(_turned, shift=1),
+    "sheared": partial(_turned, shear=15.0),
+    "grey": _grey,
+    "dim": _dim,
+    "shadow": _shadow,
+    "blurred": partial(_blurred, kernel=5, sigma=1.5),
+    "blurred less": partial(_blurred, kernel=3, sigma=0.7),
+    "inverted": _inverted,
+    "noisy": _noisy,
+}
+
+
+# Pairs --------------------------------------------------------------------------------------------
+
+
 @lru_cache(maxsize=3)
 def _benchmark(name: str, root: Root) -> Benchmark:
     return benchmark(name, root)
 
 
 def digits(source: str, target: str, framing: str, root: Root = None) -> Pair:
-    """Return MNIST and USPS as images of 28 x 28, ``"framed"`` by :func:`frame` or ``"resized"``."""
-    first, second = _benchmark(source, root), _benchmark(target, root)
+    """Return MNIST and USPS as images of 28 x 28.
+
+    ``framing`` is ``"framed"``, by :func:`frame`, or ``"resized"``.
+    """
+    first = _benchmark(source, root)
+    second = _benchmark(target, root)
     assert second.test is not None
-
-    def framed(records: Records, limit: int | None) -> Records:
-        images = records.floats(slice(limit))
-        if framing == "framed":
-            images = torch.cat([frame(part) for part in images.split(2000)])
-        return Records(_scaled(images, 28), records.labels[:limit])
-
     return Pair(
-        framed(first.train, _FIRST), framed(second.train, _FIRST), framed(second.test, None)
+        _framed(first.train, framing, _N_IMAGES),
+        _framed(second.train, framing, _N_IMAGES),
+        _framed(second.test, framing, None),
     )
+
+
+def _framed(records: Records, framing: str, limit: int | None) -> Records:
+    """Return the first ``limit`` images, framed or not, as 28 x 28 pixels."""
+    images = records.floats(slice(limit))
+    if framing == "framed":
+        images = torch.cat([frame(part) for part in images.split(_FRAMED_AT_ONCE)])
+    return Records(_scaled(images, 28), records.labels[:limit])
 
 
 def office(source: str, target: str, root: Root = None) -> Pair:
     """Return two domains of Office-Caltech-10, by their first letters."""
-    first, second = (
-        read_public(data_root(root) / f"office_caltech10/{OFFICE[letter]}_GoogleNet1024.npz").train
-        for letter in (source, target)
-    )
+    first = _read_office(source, root)
+    second = _read_office(target, root)
     return Pair(first, second, second)
 
 
+def _read_office(letter: str, root: Root) -> Records:
+    directory = data_root(root) / "office_caltech10"
+    return read_public(directory / f"{OFFICE[letter]}_GoogleNet1024.npz").train
+
+
 def vectors(name: str, seed: int, root: Root = None) -> Pair:
-    """Return a pair of vectors: ``"A-W"``, ``"MNIST-USPS"``, or ``"DATA, CHANGE"`` with a change of :data:`CHANGES`."""
+    """Return a pair of vectors.
+
+    ``name`` is that of two domains, ``"A-W"`` or ``"MNIST-USPS"``, or ``"DATA, CHANGE"`` with a
+    change of :data:`CHANGES`.
+    """
     kind, _, change = name.partition(", ")
     rng = np.random.default_rng(seed)
-    if not change and kind[1:2] == "-":
-        return office(kind[0], kind[2], root)
-    if not change:
-        names = kind.split("-")
-        side = 8 if "digits" in names else _SIDE
-        first, second = (_benchmark(each, root) for each in names)
-        assert second.test is not None
-        parts = ((first.train, N_SOURCE), (second.train, N_TARGET), (second.test, N_TEST))
-        chosen = (
-            records.select(torch.from_numpy(rng.permutation(len(records))[:size]))
-            for records, size in parts
-        )
-        return Pair(*(_flat(each, side=side) for each in chosen))
-    if kind == "digits":
-        data = load_digits()
-        order = rng.permutation(len(data.target))
-        records = Records(
-            torch.from_numpy(data.images[order] / 16).float()[:, None],
-            torch.from_numpy(data.target[order]),
-        )
-        target = test = records.select(torch.arange(900, len(order)))
-        source = records.select(torch.arange(900))
-    else:
-        both = _benchmark(kind, root)
-        assert both.test is not None
-        order = rng.permutation(len(both.train))[: N_SOURCE + N_TARGET]
-        source, target = (
-            both.train.select(torch.from_numpy(each)) for each in np.split(order, [N_SOURCE])
-        )
-        test = both.test.select(torch.from_numpy(rng.permutation(len(both.test))[:N_TEST]))
-    return Pair(_flat(source), *(_flat(each, CHANGES[change]) for each in (target, test)))
+    if change and kind == "digits":
+        return _changed_digits(CHANGES[change], rng)
+    if change:
+        return _changed_benchmark(_benchmark(kind, root), CHANGES[change], rng)
+    source, target = kind.split("-")
+    if source in OFFICE:
+        return office(source, target, root)
+    side = _SIDE
+    if "digits" in (source, target):
+        side = _DIGITS_SIDE
+    first = _benchmark(source, root)
+    second = _benchmark(target, root)
+    assert second.test is not None
+    return Pair(
+        _flat(_subset(first.train, N_SOURCE, rng), side=side),
+        _flat(_subset(second.train, N_TARGET, rng), side=side),
+        _flat(_subset(second.test, N_TEST, rng), side=side),
+    )
+
+
+def _changed_digits(change: Callable[[Tensor], Tensor], rng: np.random.Generator) -> Pair:
+    """Return two parts of the digits of scikit-learn; the target is changed and tested on."""
+    data = load_digits()
+    order = rng.permutation(len(data.target))
+    images = torch.from_numpy(data.images[order] / 16).float()[:, None]
+    records = Records(images, torch.from_numpy(data.target[order]))
+    source = records.select(torch.arange(_N_DIGITS))
+    target = records.select(torch.arange(_N_DIGITS, len(order)))
+    return Pair(_flat(source), _flat(target, change), _flat(target, change))
+
+
+def _changed_benchmark(
+    loaded: Benchmark, change: Callable[[Tensor], Tensor], rng: np.random.Generator
+) -> Pair:
+    """Return two parts of the training records, and test records; target and test are changed."""
+    assert loaded.test is not None
+    order = torch.from_numpy(rng.permutation(len(loaded.train)))
+    source = loaded.train.select(order[:N_SOURCE])
+    target = loaded.train.select(order[N_SOURCE : N_SOURCE + N_TARGET])
+    test = _subset(loaded.test, N_TEST, rng)
+    return Pair(_flat(source), _flat(target, change), _flat(test, change))
+
+
+def _subset(records: Records, size: int, rng: np.random.Generator) -> Records:
+    """Return ``size`` random records, or all of them in random order if there are fewer."""
+    order = rng.permutation(len(records))
+    return records.select(torch.from_numpy(order[:size]))
 
 
 def _flat(
-    records: Records, change: Callable[[Tensor], Tensor] = CHANGES["same"], side: int = _SIDE
+    records: Records, change: Callable[[Tensor], Tensor] = _unchanged, side: int = _SIDE
 ) -> Records:
     """Return pixel vectors of changed images, of at most ``side`` x ``side`` pixels."""
     images = records.floats()
-    return Records(change(_scaled(images, min(side, images.shape[-1]))).flatten(1), records.labels)
+    scaled = _scaled(images, min(side, images.shape[-1]))
+    return Records(change(scaled).flatten(1), records.labels)
 
 
 def _scaled(images: Tensor, side: int) -> Tensor:

@@ -1,16 +1,16 @@
-"""Rakotomamonjy2021, Table 1 and Figure 3: domain adaptation, methods x problems, mean and deviation over seeds.
+"""Rakotomamonjy2021, Table 1 and Figure 3: domain adaptation, methods x problems, over seeds.
 
-Digits in two protocols: framed alike (each image by itself, which is public knowledge) and as they are (scaled to
-28 x 28); Office-Caltech-10 in six pairs. ``OUT/adaptation_cells`` holds one file for each finished cell: a method with
-its budget, on a problem, with a seed. All methods of a problem and seed start from the same network, and
-:func:`~experiments.adaptation.adaptation_methods.run_method` seeds each method by itself, so that the experiments share
-their cells.
+Digits in two protocols: framed alike (each image by itself, which is public knowledge) and as they
+are (scaled to 28 x 28); Office-Caltech-10 in six pairs. ``OUT/adaptation_cells`` holds one file for
+each finished cell: a method with its budget, on a problem, with a seed. All methods of a problem
+and seed start from the same network, and
+:func:`~experiments.adaptation.adaptation_methods.run_method` seeds each method by itself, so that
+the experiments share their cells.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -24,9 +24,12 @@ from experiments.adaptation.adaptation_methods import (
     run_method,
 )
 from experiments.plots import figure
+from experiments.results import Result, Row
 
-SEEDS, FEW, ONE = 10, 3, 1  # of Table 1; of digits as they are, and of the others; with --quick
-WANTED = tuple((method, budget) for method, (_, budgets) in METHODS.items() for budget in budgets)
+N_SEEDS = 10  # of Table 1
+FEW_SEEDS = 3  # of digits as they are, and of all problems with --quick
+ONE_SEED = 1  # of Figure 3 with --quick
+KEYS = tuple((name, budget) for name, method in METHODS.items() for budget in method.budgets)
 OURS = ("DP-SWD, adapter", 10.0)
 COMPARED = (
     ("source only", None),
@@ -38,7 +41,8 @@ COMPARED = (
 PUBLISHED = {"MNIST-USPS": 94.0, "USPS-MNIST": 83.4}  # Table 1 of the paper, DP-SWD at (10, 1e-5)
 DIGITS = tuple(name for name in PROBLEMS if "MNIST" in name)
 AS_THEY_ARE = tuple(name for name in DIGITS if name.endswith("as they are"))
-EPSILONS, FEW_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0), (0.5, 10.0)
+EPSILONS: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0, 10.0)
+QUICK_EPSILONS = (0.5, 10.0)
 
 
 @dataclass(frozen=True)
@@ -51,128 +55,203 @@ class Cell(cells.Cell):
     budget: float | None
 
 
-@functools.lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
+def run_adaptation(planned: Sequence[Cell], data: Path | None, out: Path) -> list[Result]:
+    """Run the missing cells; return the result of each, in their order."""
+    root = None
+    if data is not None:
+        root = str(data)
+    return cells.run_cells(planned, partial(_measure, root=root), out / "adaptation_cells")
+
+
+def _measure(cell: Cell, root: str | None) -> Result:
+    """Run the method of a cell."""
+    start = _start(cell.problem, cell.seed, root)
+    outcome = run_method(start, cell.method, cell.budget)
+    return {"problem": cell.problem, "seed": cell.seed, **outcome}
+
+
+@lru_cache(maxsize=1)  # the methods of a problem and seed follow each other
 def _start(problem: str, seed: int, root: str | None) -> Start:
     return make_start(PROBLEMS[problem], seed, root)
 
 
-def run_adaptation(wanted: Sequence[Cell], root: Path | None, out: Path) -> list[dict[str, Any]]:
-    """Run the missing cells; return the result of each, in their order."""
-    work = partial(_work, root=None if root is None else str(root))
-    return cells.run_cells(wanted, work, out / "adaptation_cells")
-
-
-def _work(cell: Cell, root: str | None) -> dict[str, Any]:
-    start = _start(cell.problem, cell.seed, root)
-    facts = {"problem": cell.problem, "seed": cell.seed}
-    return {**facts, **run_method(start, cell.method, cell.budget)}
-
-
-def summarise(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means and standard deviations over seeds, in the form of the accuracy tables."""
+def summarise(results: Sequence[Result]) -> list[Row]:
+    """Return means and standard deviations over seeds, in the form of the accuracy tables."""
     rows = []
     groups = cells.grouped(
-        found, lambda result: (result["problem"], result["method"], result["budget"])
+        results, lambda result: (result["problem"], result["method"], result["budget"])
     )
-    for (problem, method, budget), same in groups.items():
-        row: dict[str, Any] = {"dataset": problem, "method": method, "epsilon": budget}
-        row["statistic"] = "quantiles" if method.startswith("DP-SWD,") else None
-        row |= {name: same[0].get(name) for name in ("delta", "mu", "sound", "conditions")}
-        row |= {
+    for (problem, method, budget), of_seeds in groups.items():
+        statistic = None
+        if method.startswith("DP-SWD,"):
+            statistic = "quantiles"
+        first = of_seeds[0]
+        seconds = mean(result["seconds"] for result in of_seeds)
+        row: Row = {
+            "dataset": problem,
+            "method": method,
+            "epsilon": budget,
+            "statistic": statistic,
+            "delta": first.get("delta"),
+            "mu": first.get("mu"),
+            "sound": first.get("sound"),
+            "conditions": first.get("conditions"),
             "classifier": "encoder and head",
-            "train_seconds": round(mean(each["seconds"] for each in same), 1),
+            "train_seconds": round(seconds, 1),
         }
-        rows.append(row | cells.averaged([each["accuracy"] for each in same], 2))
+        accuracies = [result["accuracy"] for result in of_seeds]
+        rows.append(row | cells.averaged(accuracies, 2))
     return rows
 
 
-def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Table 1: private domain adaptation, 10 seeds (3 with --quick), epsilon 10 and 1 (an hour; resumes)."""
-    wanted = [
-        Cell(name, seed, method, budget)
-        for seed in range(FEW if quick else SEEDS)
-        for name in PROBLEMS
-        if name not in AS_THEY_ARE or seed < FEW
-        for method, budget in WANTED
-        if name in AS_THEY_ARE or not method.startswith("image map")
-    ]
-    found = run_adaptation(wanted, data, out)
-    return {"published": PUBLISHED, "rows": summarise(found), "comparisons": compare(found)}
+# Table 1 ------------------------------------------------------------------------------------------
 
 
-def compare(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ours minus others, seed by seed from the same start: mean, and its standard error. One row per problem and other.
+def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Table 1: private domain adaptation, 10 seeds (--quick: 3; an hour; resumes)."""
+    n_seeds = N_SEEDS
+    if quick:
+        n_seeds = FEW_SEEDS
+    results = run_adaptation(_cells_of_table1(n_seeds), data, out)
+    return {"published": PUBLISHED, "rows": summarise(results), "comparisons": compare(results)}
 
-    The six pairs of Office-Caltech-10 are averaged within a seed first.
+
+def _cells_of_table1(n_seeds: int) -> list[Cell]:
+    """Return all cells; digits as they are have few seeds, and they alone the image map."""
+    planned = []
+    for seed in range(n_seeds):
+        for problem in PROBLEMS:
+            as_they_are = problem in AS_THEY_ARE
+            if as_they_are and seed >= FEW_SEEDS:
+                continue
+            for method, budget in KEYS:
+                if as_they_are or not method.startswith("image map"):
+                    planned.append(Cell(problem, seed, method, budget))
+    return planned
+
+
+def compare(results: list[Result]) -> list[Row]:
+    """Compare ours with others, seed by seed from the same start.
+
+    A row has the mean of ours minus another method, and its standard error. The six pairs of
+    Office-Caltech-10 are averaged within a seed first.
     """
-    values: dict[tuple[str, str, float | None], dict[int, list[float]]] = {}
-    for row in found:
-        group = row["problem"] if "MNIST" in row["problem"] else "Office-Caltech-10"
-        by_seed = values.setdefault((group, row["method"], row["budget"]), {})
-        by_seed.setdefault(row["seed"], []).append(row["accuracy"])
+    accuracies: dict[tuple[str, str, float | None], dict[int, list[float]]] = {}
+    for result in results:
+        group = "Office-Caltech-10"
+        if "MNIST" in result["problem"]:
+            group = result["problem"]
+        of_method = accuracies.setdefault((group, result["method"], result["budget"]), {})
+        of_method.setdefault(result["seed"], []).append(result["accuracy"])
     rows = []
-    for group in dict.fromkeys(key[0] for key in values):
-        ours = values[group, *OURS]
+    for group in dict.fromkeys(group for group, _, _ in accuracies):
+        ours = accuracies[group, *OURS]
         for method, budget in COMPARED:
-            theirs = values[group, method, budget]
+            theirs = accuracies[group, method, budget]
             gaps = [mean(ours[seed]) - mean(theirs[seed]) for seed in ours]
-            error = round(stdev(gaps) / len(gaps) ** 0.5, 2) if len(gaps) > 1 else None
-            row = {"dataset": group, "method": method, "epsilon": budget, "seeds": len(gaps)}
-            rows.append(
-                row | {"gap": round(mean(gaps), 2) + 0.0, "standard_error": error}
-            )  # no minus zero
+            row: Row = {"dataset": group, "method": method, "epsilon": budget, "seeds": len(gaps)}
+            row["gap"] = round(mean(gaps), 2) + 0.0  # no minus zero
+            row["standard_error"] = None
+            if len(gaps) > 1:
+                row["standard_error"] = round(stdev(gaps) / len(gaps) ** 0.5, 2)
+            rows.append(row)
     return rows
 
 
-def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Figure 3: adaptation accuracy against epsilon from 0.5 to 10, three seeds (one with --quick)."""
-    keys: list[tuple[str, float | None]] = [("source only", None)]
-    keys += [
-        (method, epsilon)
-        for method in (OURS[0], "DP-DANN")
-        for epsilon in (FEW_EPSILONS if quick else EPSILONS)
-    ]
-    keys += [key for key in WANTED if key[0].startswith("image map")]
-    wanted = [
-        Cell(name, seed, *key)
-        for seed in range(ONE if quick else FEW)
-        for name in DIGITS
-        for key in keys
-        if key[0] in ("source only", OURS[0])
-        or name in AS_THEY_ARE  # framed, DP-DANN hardly differs from the source
-    ]
-    rows = summarise(run_adaptation(wanted, data, out))
+# Figure 3 -----------------------------------------------------------------------------------------
+
+STYLES = {
+    "DP-SWD, adapter": "o-",
+    "DP-DANN": "s--",
+    "source only": ":",
+    "image map, synthetic target": "D-",
+    "image map, real target": "-.",
+    "image map, source only": "--",
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol of digits in the figure: its label, colour, and suffix of the problem."""
+
+    label: str
+    colour: str
+    suffix: str
+
+
+PROTOCOLS = (
+    Protocol("framed alike", "tab:blue", ""),
+    Protocol("as they are", "tab:orange", ", as they are"),
+)
+
+
+def fig3(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Figure 3: adaptation accuracy against epsilon, three seeds (--quick: one)."""
+    n_seeds = FEW_SEEDS
+    epsilons = EPSILONS
+    if quick:
+        n_seeds = ONE_SEED
+        epsilons = QUICK_EPSILONS
+    planned = _cells_of_fig3(n_seeds, epsilons)
+    rows = summarise(run_adaptation(planned, data, out))
     _draw(rows, out / "fig3.png")
     return {"rows": rows}
 
 
-def _draw(rows: list[dict[str, Any]], path: Path) -> None:
-    styles = {"DP-SWD, adapter": "o-", "DP-DANN": "s--", "source only": ":"}
-    images = {"synthetic target": "D-", "real target": "-.", "source only": "--"}
-    styles |= {f"image map, {name}": style for name, style in images.items()}
-    protocols = {"framed alike": ("tab:blue", ""), "as they are": ("tab:orange", ", as they are")}
+def _cells_of_fig3(n_seeds: int, epsilons: tuple[float, ...]) -> list[Cell]:
+    """Return the cells of the figure.
+
+    Framed digits have ours and the source only: DP-DANN hardly differs from the source there.
+    """
+    keys: list[tuple[str, float | None]] = [("source only", None)]
+    for method in (OURS[0], "DP-DANN"):
+        keys += [(method, epsilon) for epsilon in epsilons]
+    keys += [(method, budget) for method, budget in KEYS if method.startswith("image map")]
+    planned = []
+    for seed in range(n_seeds):
+        for problem in DIGITS:
+            for method, budget in keys:
+                if method in ("source only", OURS[0]) or problem in AS_THEY_ARE:
+                    planned.append(Cell(problem, seed, method, budget))
+    return planned
+
+
+def _draw(rows: list[Row], path: Path) -> None:
+    """Draw accuracy against epsilon, a panel for each pair."""
     groups = cells.grouped(rows, lambda row: (row["dataset"], row["method"]))
     with figure(path, 9, 4.6, 1, 2, dpi=100, sharey=True) as panels:
         for axes, pair in zip(panels, PUBLISHED, strict=True):
-            for protocol, (colour, suffix) in protocols.items():
-                for method, style in styles.items():
-                    part = sorted(
-                        groups.get((pair + suffix, method), ()), key=lambda row: row["epsilon"] or 0
-                    )
-                    label = f"{method}, {protocol}"
-                    if part and part[0]["epsilon"] is None:
-                        axes.axhline(part[0]["mean"], color=colour, linestyle=style, label=label)
-                    elif part:
-                        x, y, spread = (
-                            [row[key] or 0.0 for row in part] for key in ("epsilon", "mean", "std")
-                        )
-                        axes.errorbar(x, y, spread, fmt=style, color=colour, capsize=2, label=label)
+            for protocol in PROTOCOLS:
+                for method in STYLES:
+                    line = groups.get((pair + protocol.suffix, method), [])
+                    _draw_line(axes, line, method, protocol)
             axes.set(xscale="log", xlabel="epsilon", title=pair)
             axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
             axes.minorticks_off()
         panels[0].set_ylabel("accuracy on the target's test set, %")
-        handles = panels[0].get_legend_handles_labels()
-        panels[0].figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=8)
+        handles, labels = panels[0].get_legend_handles_labels()
+        panels[0].figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+
+
+def _draw_line(axes: Any, rows: list[Row], method: str, protocol: Protocol) -> None:
+    """Draw the accuracies of a method; a method without epsilon is a horizontal line."""
+    if not rows:
+        return
+    label = f"{method}, {protocol.label}"
+    style = STYLES[method]
+    rows = sorted(rows, key=lambda row: row["epsilon"] or 0)
+    if rows[0]["epsilon"] is None:
+        axes.axhline(rows[0]["mean"], color=protocol.colour, linestyle=style, label=label)
+        return
+    axes.errorbar(
+        [row["epsilon"] for row in rows],
+        [row["mean"] for row in rows],
+        [row["std"] or 0.0 for row in rows],
+        fmt=style,
+        color=protocol.colour,
+        capsize=2,
+        label=label,
+    )
 
 
 EXPERIMENTS = (table1, fig3)

@@ -1,11 +1,13 @@
-"""Rakotomamonjy2021, Table 1: the published algorithm on digits, and what its accuracy depends on. NOT PRIVATE.
+"""Rakotomamonjy2021, Table 1: the published algorithm on digits. NOT PRIVATE.
 
-docs/reproductions.md compares the settings with the authors' code (arakotom/dp_swd at 97164ee); docs/errata.md, items 4
-and 5, says why it is not private. The test is on the images that train (transductive). The settings of a cell:
+docs/reproductions.md compares the settings with the authors' code (arakotom/dp_swd at 97164ee);
+docs/errata.md, items 4 and 5, says why it is not private. The test is on the images that train
+(transductive). The settings of a cell:
 
-- ``box``: a random 80 % of the 9,298 images of USPS is enlarged to ``box`` pixels a side and padded to 28.
-- ``steps``: 5,900 and 7,900 (USPS-MNIST) by the account of Table 4, whose epochs are those of the target; 46,800 and
-  5,900 in the code, whose epochs are those of the source. Default: 5,900.
+- ``box``: a random 80 % of the 9,298 images of USPS is enlarged to ``box`` pixels a side and padded
+  to 28.
+- ``steps``: 5,900 and 7,900 (USPS-MNIST) by the account of Table 4, whose epochs are those of the
+  target; 46,800 and 5,900 in the code, whose epochs are those of the source. Default: 5,900.
 - ``initial``: ``"torch"``, or ``"normal"`` for weights of convolutions from N(0, 0.02).
 - ``dropout``: on in the first epoch only, as in the code, which never returns to training mode.
 - ``weight``: of the distance; the code has 0.01 beside 1 for USPS-MNIST.
@@ -14,7 +16,7 @@ and 5, says why it is not private. The test is on the images that train (transdu
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
@@ -22,35 +24,32 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from dpswd.data import benchmark
 from dpswd.records import Records
 from experiments import cells
-from experiments.accounting.published import TABLE4, Table4Row
+from experiments.accounting.published import Table4Row, table4_row
+from experiments.results import Result, Row
 from models.adaptation import accuracy
 from models.alignment import endless
 from models.networks import PublishedDigitEncoder
 from models.published import published_loss
 
-FIRST = 0.11  # share of the steps before the distance enters the loss
-STEPS, CODE_STEPS, SHORTER = (
-    5900,
-    46_800,
-    20,
-)  # of a run; of MNIST-USPS in the code; the share of table1_gap
-METHODS = {
-    "source only": "source only",
-    "none": "SWD",
-    "printed": "published algorithm",
-}  # by noise
+PLAIN_STEPS = 0.11  # part of the steps before the distance enters the loss
+STEPS = 5900  # of a run
+CODE_STEPS = 46_800  # of MNIST-USPS in the authors' code
+SHORTER = 20  # a run of table1_gap has this part of the steps
+METHODS = {"source only": "source only", "none": "SWD", "printed": "published algorithm"}
 VERSION = 1  # of the cells: the algorithm does not change with the package
-CURVE = 5  # accuracies along a run, of every fifth record
+N_CURVE = 5  # accuracies along a run
+CURVE_STRIDE = 5  # they are of every fifth record
+N_USPS = table4_row("MNIST-USPS").sample_size
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Settings of one problem: the row of Table 4, learning rate, weight of the distance, printed accuracies."""
+    """Settings of one problem: row of Table 4, training, printed accuracies by noise."""
 
     row: Table4Row
     lr: float
@@ -59,8 +58,8 @@ class Problem:
 
 
 PROBLEMS = {
-    "MNIST-USPS": Problem(TABLE4[1], 5e-4, 0.05, {"none": 95.5, "printed": 94.0}),
-    "USPS-MNIST": Problem(TABLE4[0], 5e-3, 1.0, {"none": 84.8, "printed": 83.4}),
+    "MNIST-USPS": Problem(table4_row("MNIST-USPS"), 5e-4, 0.05, {"none": 95.5, "printed": 94.0}),
+    "USPS-MNIST": Problem(table4_row("USPS-MNIST"), 5e-3, 1.0, {"none": 84.8, "printed": 83.4}),
 }
 
 
@@ -68,8 +67,8 @@ PROBLEMS = {
 class Cell(cells.Cell):
     """One training run; see the module docstring.
 
-    ``noise`` is ``"printed"``, ``"none"``, or ``"source only"``, which leaves the distance out. ``weight`` of ``None``
-    is that of the problem.
+    ``noise`` is ``"printed"``, ``"none"``, or ``"source only"``, which leaves the distance out.
+    ``weight`` of ``None`` is that of the problem.
     """
 
     problem: str
@@ -81,131 +80,153 @@ class Cell(cells.Cell):
     dropout: bool = False
     weight: float | None = None
 
+    @property
+    def sigma(self) -> float:
+        """Noise of the distance."""
+        if self.noise == "printed":
+            return PROBLEMS[self.problem].row.sigma
+        return 0.0
 
-CHANGES: list[tuple[str, str, dict[str, Any]]] = [  # of table1_gap, the most telling ones first
-    ("USPS-MNIST", "none", {}),
-    ("USPS-MNIST", "none", {"box": 28}),
-    ("MNIST-USPS", "none", {}),
-    ("MNIST-USPS", "none", {"box": 28}),
-    ("USPS-MNIST", "source only", {}),
-    ("USPS-MNIST", "source only", {"box": 28}),
-    ("USPS-MNIST", "none", {"weight": 0.01}),
-    ("USPS-MNIST", "none", {"initial": "normal"}),
-    ("USPS-MNIST", "none", {"dropout": True}),
-    ("USPS-MNIST", "none", {"box": 18}),
-    ("USPS-MNIST", "none", {"box": 24}),
-    ("USPS-MNIST", "printed", {}),
-    ("MNIST-USPS", "printed", {}),
-    ("MNIST-USPS", "none", {"box": 28, "steps": CODE_STEPS}),
+
+@dataclass(frozen=True)
+class Change:
+    """A run of ``table1_gap``: a problem, its noise, and the changed settings of a cell."""
+
+    problem: str
+    noise: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def cell(self, seed: int) -> Cell:
+        """Return the cell with a twentieth of the steps."""
+        cell = Cell(self.problem, self.noise, seed, **({"steps": STEPS} | self.settings))
+        return replace(cell, steps=cell.steps // SHORTER)
+
+
+CHANGES = [  # the most telling ones first
+    Change("USPS-MNIST", "none"),
+    Change("USPS-MNIST", "none", {"box": 28}),
+    Change("MNIST-USPS", "none"),
+    Change("MNIST-USPS", "none", {"box": 28}),
+    Change("USPS-MNIST", "source only"),
+    Change("USPS-MNIST", "source only", {"box": 28}),
+    Change("USPS-MNIST", "none", {"weight": 0.01}),
+    Change("USPS-MNIST", "none", {"initial": "normal"}),
+    Change("USPS-MNIST", "none", {"dropout": True}),
+    Change("USPS-MNIST", "none", {"box": 18}),
+    Change("USPS-MNIST", "none", {"box": 24}),
+    Change("USPS-MNIST", "printed"),
+    Change("MNIST-USPS", "printed"),
+    Change("MNIST-USPS", "none", {"box": 28, "steps": CODE_STEPS}),
 ]
 
 
-def table1_published(out: Path, *, data: Path | None = None, seeds: int = 1) -> dict[str, Any]:
+def table1_published(out: Path, *, data: Path | None = None, seeds: int = 1) -> Result:
     """Table 1: the published algorithm on digits (ten minutes a cell; resumes)."""
-    settings: list[tuple[str, dict[str, Any]]] = [
-        ("none", {}),
-        ("printed", {}),
-        ("none", {"box": 28}),
-    ]
-    wanted = [
-        Cell(name, noise, seed, **changed)
-        for name in PROBLEMS
-        for noise, changed in settings
-        for seed in range(seeds)
-    ]
-    return {"rows": _rows(wanted, out, data)}
+    planned = []
+    for problem in PROBLEMS:
+        planned += [Cell(problem, "none", seed) for seed in range(seeds)]
+        planned += [Cell(problem, "printed", seed) for seed in range(seeds)]
+        planned += [Cell(problem, "none", seed, box=28) for seed in range(seeds)]
+    return {"rows": _rows(planned, out, data)}
 
 
-def table1_gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> dict[str, Any]:
-    """Table 1: what the published algorithm depends on, three seeds (half an hour; resumes)."""
-    wanted = [
-        Cell(name, noise, seed, **{**changed, "steps": changed.get("steps", STEPS) // SHORTER})
-        for name, noise, changed in CHANGES
-        for seed in range(seeds)
-    ]
-    return {"rows": _rows(wanted, out, data)}
+def table1_gap(out: Path, *, data: Path | None = None, seeds: int = 3) -> Result:
+    """Table 1: what the published algorithm depends on (half an hour; resumes)."""
+    planned = [change.cell(seed) for change in CHANGES for seed in range(seeds)]
+    return {"rows": _rows(planned, out, data)}
 
 
-def _rows(wanted: list[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
-    directory = out / "table1_published_cells"
-    work, version = partial(train, data=data), lambda cell: VERSION
-    return summarise(cells.run_cells(wanted, work, directory, version=version, workers=0))
+def _rows(planned: list[Cell], out: Path, data: Path | None) -> list[Row]:
+    """Run the missing cells; return the rows of all."""
+    results = cells.run_cells(
+        planned,
+        partial(train, data=data),
+        out / "table1_published_cells",
+        version=_version,
+        workers=0,
+    )
+    return summarise(results)
 
 
-def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average the results of :func:`train` over seeds: one row per setting, in the order of the results."""
-    rows = []
-    for cell, found in cells.grouped(
-        results, lambda result: Cell(**{**result["cell"], "seed": 0})
-    ).items():
-        values = [result["accuracy"] for result in found]
-        row: dict[str, Any] = {
-            "dataset": cell.problem,
-            "method": METHODS[cell.noise],
-            "noise": cell.noise,
-        }
-        row |= {
-            "sigma": PROBLEMS[cell.problem].row.sigma if cell.noise == "printed" else 0.0,
-            "steps": cell.steps,
-        }
-        row |= {
-            "sound": False if cell.noise == "printed" else None,
-            "changed": cell.changes(),
-            "values": values,
-        }
-        row |= cells.averaged(values) | {"printed": PROBLEMS[cell.problem].printed.get(cell.noise)}
-        row |= {
-            "curve": [
-                round(mean(part), 1) for part in zip(*(r["curve"] for r in found), strict=True)
-            ]
-        }
-        rows.append(row | {"train_seconds": round(mean(result["seconds"] for result in found))})
-    return rows
+def _version(cell: Cell) -> int:
+    return VERSION
 
 
-def train(cell: Cell, data: Path | None) -> dict[str, Any]:
-    """Train encoder and head of one cell; return the accuracy on the target, also along the run."""
+def summarise(results: list[Result]) -> list[Row]:
+    """Average the results of :func:`train` over seeds: one row per setting, in their order."""
+    groups = cells.grouped(results, _setting)
+    return [_summary(cell, of_seeds) for cell, of_seeds in groups.items()]
+
+
+def _setting(result: Result) -> Cell:
+    """Return the cell of a result with seed 0, the same for all seeds of a setting."""
+    return replace(Cell(**result["cell"]), seed=0)
+
+
+def _summary(cell: Cell, results: list[Result]) -> Row:
+    """Return the row of a setting."""
+    accuracies = [result["accuracy"] for result in results]
+    curves = zip(*(result["curve"] for result in results), strict=True)
+    seconds = mean(result["seconds"] for result in results)
+    sound = None
+    if cell.noise == "printed":
+        sound = False
+    return {
+        "dataset": cell.problem,
+        "method": METHODS[cell.noise],
+        "noise": cell.noise,
+        "sigma": cell.sigma,
+        "steps": cell.steps,
+        "sound": sound,
+        "changed": cell.changes(),
+        "values": accuracies,
+        **cells.averaged(accuracies),
+        "printed": PROBLEMS[cell.problem].printed.get(cell.noise),
+        "curve": [round(mean(point), 1) for point in curves],
+        "train_seconds": round(seconds),
+    }
+
+
+def train(cell: Cell, data: Path | None) -> Result:
+    """Train encoder and head of one cell; return the accuracy on the target.
+
+    ``curve`` has the accuracies along the run.
+    """
     torch.manual_seed(cell.seed)
-    setting, started = PROBLEMS[cell.problem], time.monotonic()
-    sigma = setting.row.sigma if cell.noise == "printed" else 0.0
-    weight = setting.weight if cell.weight is None else cell.weight
+    started = time.monotonic()
+    problem = PROBLEMS[cell.problem]
     source, target = domains(cell.problem, data, cell.box)
-    encoder: Any = PublishedDigitEncoder(dropout=0.5 if cell.dropout else 0.0).to(
-        memory_format=torch.channels_last
-    )
-    head = nn.Sequential(
-        nn.Linear(encoder.dim, 100), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10)
-    )
-    model = nn.Sequential(encoder, head)
+    encoder = _encoder(cell)
+    head = _head(encoder.dim)
     if cell.initial == "normal":
-        for layer in encoder:
-            if isinstance(layer, nn.Conv2d):
-                nn.init.normal_(layer.weight, 0.0, 0.02)
-    optimizer = torch.optim.Adam(model.parameters(), lr=setting.lr, betas=(0.5, 0.999))
-    batch = setting.row.batch_size
-    per_epoch = -(-len(target) // batch)
-    ours, theirs = endless(len(source), batch), endless(len(target), batch, short=True)
-    some, curve = target.select(torch.arange(0, len(target), 5)), []
+        _initialise_normally(encoder)
+    model = nn.Sequential(encoder, head)
+    optimizer = torch.optim.Adam(model.parameters(), lr=problem.lr, betas=(0.5, 0.999))
+    batch = problem.row.batch_size
+    n_batches = -(-len(target) // batch)  # of an epoch of the target
+    source_batches = endless(len(source), batch)
+    target_batches = endless(len(target), batch, short=True)
+    part = target.select(torch.arange(0, len(target), CURVE_STRIDE))
+    curve = []
     model.train(cell.dropout)
     for step in range(cell.steps):
-        private = next(theirs)
-        index = next(ours)[: len(private)]  # the last batch of an epoch is short
+        private = next(target_batches)
+        index = next(source_batches)[: len(private)]  # the last batch of an epoch is short
         features = encoder(source.floats(index))
         loss = F.cross_entropy(head(features), source.labels[index])
-        if step >= FIRST * cell.steps and cell.noise != "source only":
-            moved = encoder(
-                target.floats(private)
-            )  # erratum 5: the gradient passes through the private branch
-            loss = loss + weight * published_loss(features, moved, sigma, setting.row.n_projections)
+        if step >= PLAIN_STEPS * cell.steps and cell.noise != "source only":
+            # Erratum 5: the gradient passes through the private branch.
+            private_features = encoder(target.floats(private))
+            loss = loss + _distance(cell, features, private_features)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step + 1 == per_epoch:
+        if step + 1 == n_batches:
             model.eval()
-        if (step + 1) * CURVE // cell.steps > step * CURVE // cell.steps:
-            training = model.training
-            curve.append(round(accuracy(model, some), 2))
-            model.train(training)
+        if _is_point_of_curve(step, cell.steps):
+            was_training = model.training
+            curve.append(round(accuracy(model, part), 2))
+            model.train(was_training)
     return {
         "cell": asdict(cell),
         "accuracy": round(accuracy(model, target), 2),
@@ -214,22 +235,75 @@ def train(cell: Cell, data: Path | None) -> dict[str, Any]:
     }
 
 
+def _encoder(cell: Cell) -> Any:
+    """Return the encoder of the paper; its dropout is 0.5 where the cell has it."""
+    dropout = 0.0
+    if cell.dropout:
+        dropout = 0.5
+    return PublishedDigitEncoder(dropout=dropout).to(memory_format=torch.channels_last)
+
+
+def _head(dim: int) -> nn.Sequential:
+    """Return the classifier of features (n, dim)."""
+    return nn.Sequential(nn.Linear(dim, 100), nn.ReLU(), nn.Dropout(0.5), nn.Linear(100, 10))
+
+
+def _initialise_normally(encoder: nn.Sequential) -> None:
+    """Draw the weights of all convolutions from N(0, 0.02), in place."""
+    for layer in encoder:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, 0.0, 0.02)
+
+
+def _distance(cell: Cell, features: Tensor, private_features: Tensor) -> Tensor:
+    """Return the weighted distance of the features of source and target."""
+    problem = PROBLEMS[cell.problem]
+    weight = problem.weight
+    if cell.weight is not None:
+        weight = cell.weight
+    n_projections = problem.row.n_projections
+    return weight * published_loss(features, private_features, cell.sigma, n_projections)
+
+
+def _is_point_of_curve(step: int, n_steps: int) -> bool:
+    """Whether one of ``N_CURVE`` equal parts of the run ends with this step."""
+    return (step + 1) * N_CURVE // n_steps > step * N_CURVE // n_steps
+
+
 @lru_cache(maxsize=2)
 def domains(name: str, data: Path | None, box: int) -> tuple[Records, Records]:
-    """Return source and target of 28 x 28 pixels: MNIST's training or test images, and 7,438 of USPS's 9,298."""
-    mnist, usps = benchmark("mnist", data), benchmark("usps", data)
-    parts = [part for part in (usps.train, usps.test) if part is not None]
-    kept = torch.randperm(sum(map(len, parts)), generator=torch.Generator().manual_seed(0))[
-        : TABLE4[1].sample_size
-    ]
-    small = torch.cat([part.floats() for part in parts])[kept]
+    """Return source and target with pixels (n, 1, 28, 28) in [-1, 1].
+
+    They are MNIST's training images, or its test images as a target, and 7,438 of USPS's 9,298.
+    """
+    if name == "MNIST-USPS":
+        return _mnist(data, train=True), _usps(data, box)
+    return _usps(data, box), _mnist(data, train=False)
+
+
+def _mnist(data: Path | None, *, train: bool) -> Records:
+    """Return the training images or the test images of MNIST."""
+    loaded = benchmark("mnist", data)
+    records = loaded.test
+    if train:
+        records = loaded.train
+    assert records is not None
+    return Records(2 * records.floats() - 1, records.labels)
+
+
+def _usps(data: Path | None, box: int) -> Records:
+    """Return a random part of USPS, enlarged to ``box`` pixels a side and padded to 28."""
+    loaded = benchmark("usps", data)
+    assert loaded.test is not None
+    images = torch.cat([loaded.train.floats(), loaded.test.floats()])
+    labels = torch.cat([loaded.train.labels, loaded.test.labels])
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    index = order[:N_USPS]
     margin = (28 - box) // 2
-    images = F.pad(F.interpolate(small, box, mode="bilinear"), (margin, 28 - box - margin) * 2)
-    digits = mnist.train if name == "MNIST-USPS" else mnist.test
-    assert digits is not None
-    grey = Records(2 * digits.floats() - 1, digits.labels)
-    enlarged = Records(2 * images - 1, torch.cat([part.labels for part in parts])[kept])
-    return (grey, enlarged) if name == "MNIST-USPS" else (enlarged, grey)
+    rest = 28 - box - margin
+    enlarged = F.interpolate(images[index], box, mode="bilinear")
+    padded = F.pad(enlarged, (margin, rest, margin, rest))
+    return Records(2 * padded - 1, labels[index])
 
 
 EXPERIMENTS = (table1_published, table1_gap)

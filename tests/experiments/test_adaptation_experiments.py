@@ -11,11 +11,14 @@ from torch import nn
 
 from dpswd import PrivateAdapter
 from dpswd.data import benchmark
+from dpswd.features.maps import Flatten
 from dpswd.records import Records
 from experiments import cells
 from experiments.adaptation import adaptation_methods, fallback, pairs, table1, table1_published
 from experiments.adaptation.adaptation_methods import PROBLEMS
 from experiments.adaptation.framing import frame
+from experiments.adaptation.table1_published import Change
+from models.encoders import FeatureEncoder, ShiftAdapter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
@@ -33,15 +36,17 @@ def features(n, d=8, seed=0):
 def tiny(monkeypatch):
     """One problem of feature vectors that takes a second, in place of all."""
     target = features(60, seed=1)
-    sizes = {"pretrain": 10, "steps": 10, "batch": 16, "private_batch": 20}
     problem = replace(
         PROBLEMS["A-W"],
         name="a-b",
         data=lambda root: pairs.Pair(features(80), target, target),
-        encoder=lambda: adaptation_methods.FeatureEncoder(8, 6),
-        adapter=lambda: adaptation_methods.ShiftAdapter(8),
-        space=lambda: adaptation_methods.Flatten((8,), radius=3.0),
-        **sizes,
+        encoder=partial(FeatureEncoder, 8, 6),
+        adapter=partial(ShiftAdapter, 8),
+        space=partial(Flatten, (8,), radius=3.0),
+        pretrain=10,
+        steps=10,
+        batch=16,
+        private_batch=20,
     )
     monkeypatch.setitem(PROBLEMS, "a-b", problem)
     return problem
@@ -49,13 +54,12 @@ def tiny(monkeypatch):
 
 def test_every_method_and_its_guarantee(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
-    wanted = [
-        table1.Cell("a-b", 0, *key) for key in table1.WANTED if not key[0].startswith("image map")
-    ]
-    rows = table1.run_adaptation(wanted, None, tmp_path)
-    assert table1.run_adaptation(wanted, None, tmp_path) == rows  # read, not run again
-    assert len(rows) == len(wanted)
-    table = table1.summarise(rows)
+    keys = [key for key in table1.KEYS if not key[0].startswith("image map")]
+    planned = [table1.Cell("a-b", 0, *key) for key in keys]
+    results = table1.run_adaptation(planned, None, tmp_path)
+    assert table1.run_adaptation(planned, None, tmp_path) == results  # read, not run again
+    assert len(results) == len(planned)
+    table = table1.summarise(results)
     sound = dict.fromkeys(["source only", "DANN", "SWD", "SWD, adapter"])  # no claim
     sound |= {"DP-DANN": False, "DP-SWD, features": True, "DP-SWD, adapter": True}
     assert {row["method"]: row["sound"] for row in table} == sound
@@ -74,9 +78,9 @@ def test_image_map_of_digits(monkeypatch):
     problem = PROBLEMS["USPS-MNIST, as they are"]
     start = adaptation_methods.Start(problem, pairs.Pair(small, small, small), None, None, 0)
     for aim, epsilon in (("synthetic target", 10.0), ("source only", None), ("real target", None)):
-        found = adaptation_methods.run_method(start, f"image map, {aim}", epsilon)
-        assert found.get("sound") is (True if epsilon else None)
-        assert 0 <= found["accuracy"] <= 100
+        outcome = adaptation_methods.run_method(start, f"image map, {aim}", epsilon)
+        assert outcome.get("sound") is (True if epsilon else None)
+        assert 0 <= outcome["accuracy"] <= 100
 
 
 def test_published_algorithm_as_printed(tmp_path, monkeypatch):
@@ -89,16 +93,13 @@ def test_published_algorithm_as_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
     monkeypatch.setattr(table1_published, "STEPS", 300)
     changes = [
-        ("source only", {}),
-        ("none", {}),
-        ("printed", {"initial": "normal", "dropout": True, "weight": 0.01}),
+        Change("USPS-MNIST", "source only"),
+        Change("USPS-MNIST", "none"),
+        Change("USPS-MNIST", "printed", {"initial": "normal", "dropout": True, "weight": 0.01}),
     ]
-    monkeypatch.setattr(
-        table1_published, "CHANGES", [("USPS-MNIST", *change) for change in changes]
-    )
+    monkeypatch.setattr(table1_published, "CHANGES", changes)
     rows = table1_published.table1_gap(tmp_path, seeds=2)["rows"]
-    found = [(row["noise"], row["sigma"], row["sound"], row["printed"]) for row in rows]
-    assert found == [
+    assert [(row["noise"], row["sigma"], row["sound"], row["printed"]) for row in rows] == [
         ("source only", 0.0, None, None),
         ("none", 0.0, None, 84.8),
         ("printed", 4.74, False, 83.4),
@@ -136,21 +137,24 @@ def test_errors_of_the_fallback():
         facts | {"plain": p, "always": a, "adapted": c, "result": (p, a)[c]} for p, a, c in choices
     ]
     rows += [row | {"epsilon": 1.0} for row in rows]
-    found, _ = fallback.errors(rows)
-    assert (
-        found["n_worse"],
-        found["wrongly_adapted"],
-        found["n_better"],
-        found["wrongly_kept"],
-    ) == (2, 1, 2, 1)
-    assert (found["plain"], found["best"]) == (84.0, 88.1)
+    summary, _ = fallback.errors(rows)
+    assert (summary["n_worse"], summary["wrongly_adapted"]) == (2, 1)
+    assert (summary["n_better"], summary["wrongly_kept"]) == (2, 1)
+    assert (summary["plain"], summary["best"]) == (84.0, 88.1)
 
 
 def test_the_fallback_is_compared_with_both_results():
     adapter = PrivateAdapter(n_synthetic=200, verbose=False)
-    found = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
-    assert found["adapted"]
-    assert found["result"] == found["always"] > found["plain"] + 20
+    results = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
+    assert results["adapted"]
+    assert results["result"] == results["always"] > results["plain"] + 20
+
+
+def test_the_fallback_is_compared_with_the_method_that_it_refused():
+    adapter = PrivateAdapter(n_synthetic=200, min_shift=100.0, verbose=False)
+    results = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
+    assert not results["adapted"]
+    assert results["result"] == results["plain"] < results["always"] - 20
 
 
 ROUNDING = 1e-5  # sums of a few hundred float32 of order 1
