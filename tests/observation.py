@@ -16,6 +16,7 @@ Example:
 """
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -45,6 +46,9 @@ PLACE = (
 )  # one path for all runs: paths are shown
 SOURCE = "input"  # the folder of the input in PLACE; it is not among the files that leave
 LEAST_TELLING = 5  # characters of an entry from which on it tells of a record: not 1 or 0.25
+refusals: list[
+    bool
+] = []  # of the pairs of the test that runs: whether one of the two runs was refused
 SHOWN = 300  # characters of a difference that are shown
 
 
@@ -233,15 +237,34 @@ def _without_private_values(exact_values: list[tuple[Tensor, float]]) -> Iterato
         yield
 
 
-def pairs(count: int) -> Callable[[Any], Any]:
-    """Return the settings of a test that draws this many pairs, the same ones at every run."""
-    return settings(
+def pairs(count: int, compared: float = 0.4) -> Callable[[Any], Any]:
+    """Return a decorator for a test of ``count`` pairs, the same ones at every run.
+
+    Args:
+        count: Number of pairs that hypothesis draws.
+        compared: Least part of the pairs that neither of the two runs refuses, so that most pairs compare
+            what leaves a run and not its refusals.
+    """
+    limits = settings(
         max_examples=count,
         deadline=None,
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
+
+    def decorate(test: Any) -> Any:
+        limited = limits(test)
+
+        @functools.wraps(limited)
+        def counted(*arguments: Any, **named: Any) -> None:
+            refusals.clear()
+            limited(*arguments, **named)
+            assert sum(not refused for refused in refusals) >= compared * count
+
+        return counted
+
+    return decorate
 
 
 def stated_mu(observation: Observation) -> float:
@@ -269,7 +292,8 @@ def check_neighbours(
     for observation in (one, other):
         if observation.refused:
             check_refusal(observation, private)
-    if one.refused or other.refused:
+    refusals.append(one.refused or other.refused)
+    if refusals[-1]:
         return
     assert differences(one, other) == []
     assert distance(one, other) <= stated_mu(one) * (1 + 1e-9)

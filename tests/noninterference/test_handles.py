@@ -102,8 +102,8 @@ def released(X, y, classes):
     return repr(records), records.shape, records.classes, records.taken, values
 
 
-@given(labelled_neighbours(), st.sampled_from([*LABEL_TYPES]), st.sampled_from([*RECORD_TYPES]))
 @pairs(900)
+@given(labelled_neighbours(), st.sampled_from([*LABEL_TYPES]), st.sampled_from([*RECORD_TYPES]))
 def test_handles_of_neighbours_show_the_same(neighbours, label_type, record_type):
     classes, *data = neighbours
     runs = [
@@ -117,8 +117,8 @@ def test_handles_of_neighbours_show_the_same(neighbours, label_type, record_type
     check_neighbours(*runs, private=[data[0][0][0], data[1][0][0]])
 
 
-@given(labelled_neighbours(), st.sampled_from([*LABEL_TYPES]), st.sampled_from([*LABEL_TYPES]))
 @pairs(300)
+@given(labelled_neighbours(), st.sampled_from([*LABEL_TYPES]), st.sampled_from([*LABEL_TYPES]))
 def test_counts_do_not_depend_on_the_type_of_the_labels(neighbours, one_type, other_type):
     classes, (X, y), _ = neighbours
     X = np.zeros((N, DIM))
@@ -140,8 +140,8 @@ def fitted(X, y, classes, **options):
     return generator.sample(6), generator.classes_, generator.guarantee_
 
 
-@given(labelled_neighbours(), st.sampled_from(["bounds", "radius", "kinds"]))
 @pairs(150)
+@given(labelled_neighbours(), st.sampled_from(["bounds", "radius", "kinds"]))
 def test_generators_of_neighbours_leave_the_same(neighbours, how):
     classes, *data = neighbours
     options = {
@@ -162,8 +162,8 @@ def adapted(source, y, target):
     return adapter.predict(source), adapter.guarantee_
 
 
-@given(labelled_neighbours())
 @pairs(40)
+@given(labelled_neighbours())
 def test_adapters_of_neighbours_leave_the_same(neighbours):
     _, (X, _), (changed, _) = neighbours
     source = np.random.default_rng(0).random((30, DIM))

@@ -1,0 +1,355 @@
+"""Non-interference of readers and commands: files and folders of two neighbours.
+
+See docs/theory/non-interference.md.
+"""
+
+import json
+from io import BytesIO
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from observation import SOURCE, check_neighbours, observe, pairs
+from PIL import Image
+
+from dpswd import Budget, ClassCounts, SumAndNorm
+from dpswd.commands.main import main
+from dpswd.data import read
+
+N = 6  # records of a data set
+BUDGET = ["--epsilon", "1", "--delta", "0.01", "--out", "run"]
+
+# Tables
+
+COLUMNS = ["a", "b", "c"]
+CELLS = ["1", "0", "0.5", "1.0", "1e3", " 0.25 ", "-3", "831.7719", "0.125"]
+ODD_CELLS = [*CELLS, "", "NA", "zebra", "1_5", "TRUE", "0x10", "nan", "inf", '"1,5"', "1e999", "?"]
+CLASSES = [["1", "2", "3", "X"], ["cat", "dog"], ["5", "6", "7+"], ["0", "1"], ["yes", "no"]]
+ODD_LABELS = ["1", "1.0", "01", "2", "X", "cat", "zebra-class", "5", "7+", "0", "yes", "", "nan"]
+
+
+@st.composite
+def tables(draw):
+    """Draw the classes, and the lines of two tables whose first record differs."""
+    classes = draw(st.sampled_from(CLASSES))
+    records = st.tuples(*[st.sampled_from(CELLS)] * len(COLUMNS), st.sampled_from(classes))
+    lines = draw(st.lists(records, min_size=N, max_size=N))
+    cell = st.sampled_from(ODD_CELLS)
+    label = st.sampled_from([*classes, *classes, *ODD_LABELS])
+    first = draw(st.tuples(*[cell] * len(COLUMNS), label))
+    return classes, lines, [first, *lines[1:]]
+
+
+def write_table(folder, lines, separator=","):
+    text = [separator.join([*COLUMNS, "class"])]
+    text += [separator.join(line) for line in lines]
+    (folder / "table.csv").write_text("\n".join(text) + "\n")
+    bounds = ["column,low,high,kind", "a,0,1,numeric", "b,-5,5,integer", "c,0,1,binary"]
+    (folder / "bounds.csv").write_text("\n".join(bounds) + "\n")
+
+
+def released(name, **options):
+    """Read private records and release counts and sums; return what the handle shows."""
+    records = read(f"{SOURCE}/{name}", unreadable="zero", **options)
+    dim = int(np.prod(records.shape))
+    queries = [SumAndNorm(dim)]
+    if records.n_classes:
+        queries = [ClassCounts(records.n_classes, share=0.5), *queries]
+    with Budget(records, queries, target_epsilon=1, target_delta=1e-2, run_dir="run"):
+        values = [query.release(records) for query in queries]
+    shown = (repr(records), records.shape, records.classes, records.layout, records.kinds)
+    return shown, records.taken, values
+
+
+def check_public_facts(one, other, private=()):
+    """Check two neighbours of which some facts were taken from the records: where these are equal, all is."""
+    facts_of_one, facts_of_other = (
+        [line for line in run.streams["stderr"].splitlines() if "treated as public" in line]
+        for run in (one, other)
+    )
+    if facts_of_one == facts_of_other:
+        check_neighbours(one, other, private)
+
+
+@pairs(350)
+@given(tables(), st.sampled_from(",;\t"))
+def test_tables_of_neighbours_show_the_same(neighbours, separator):
+    classes, *data = neighbours
+    facts = {
+        "target": "class",
+        "classes": classes,
+        "bounds": [(0, 1), (-5, 5), (0, 1)],
+        "kinds": ["numeric", "integer", "binary"],
+    }
+    runs = [
+        observe(
+            lambda: released("table.csv", **facts),
+            lambda folder, lines=lines: write_table(folder, lines, separator),
+        )
+        for lines in data
+    ]
+    check_neighbours(*runs, private=[lines[0] for lines in data])
+
+
+@pairs(120)
+@given(tables(), st.sampled_from(["classes", "nothing"]))
+def test_tables_of_neighbours_show_only_the_facts_that_are_named(neighbours, how):
+    classes, *data = neighbours
+    facts = {"target": "class", "bounds": [(0, 1), (-5, 5), (0, 1)]}
+    if how == "classes":
+        facts["classes"] = classes
+    runs = [
+        observe(
+            lambda: released("table.csv", **facts),
+            lambda folder, lines=lines: write_table(folder, lines),
+        )
+        for lines in data
+    ]
+    check_public_facts(*runs, private=[lines[0] for lines in data])
+
+
+# Arrays
+
+LABELS = [[0, 1, 2], ["a", "b", "c"], [10, 20, 30]]
+
+
+@st.composite
+def archives(draw):
+    """Draw the classes, and the arrays of two archives whose first record differs."""
+    classes = draw(st.sampled_from(LABELS))
+    labels = draw(st.lists(st.sampled_from(classes), min_size=N, max_size=N))
+    changed = [draw(st.sampled_from([*classes, *classes, "zebra-class", 0, 1])), *labels[1:]]
+    shape = draw(st.sampled_from([(N, 3), (N, 8, 8), (N, 8, 8, 3)]))
+    as_bytes = len(shape) > 2 and draw(st.booleans())
+    values = np.linspace(0, 1, int(np.prod(shape))).reshape(shape)
+    if as_bytes:
+        values = (255 * values).astype(np.uint8)
+    else:
+        values = values.astype(draw(st.sampled_from([np.float32, np.float64])))
+    changed_values = values.copy()
+    odd = [0, 1] if as_bytes else [0, 1, 0.25, np.nan, np.inf, 5.0, -1.0]
+    changed_values[0] = draw(st.sampled_from(odd))
+    return classes, (values, labels), (changed_values, changed)
+
+
+def write_archive(folder, values, labels):
+    if len({type(label) for label in labels}) > 1:
+        labels = [str(label) for label in labels]
+    np.savez(folder / "records.npz", data=values, targets=np.array(labels))
+
+
+@pairs(200)
+@given(archives())
+def test_archives_of_neighbours_show_the_same(neighbours):
+    classes, *data = neighbours
+    runs = [
+        observe(
+            lambda: released("records.npz", classes=classes),
+            lambda folder, data=data: write_archive(folder, *data),
+        )
+        for data in data
+    ]
+    check_neighbours(*runs)
+
+
+# Folders of images
+
+SIDE = 8
+FOLDERS = ["cat", "dog"]
+
+
+@st.composite
+def image_files(draw):
+    """Draw the content of one image file: mode, size, format, and whether it can be read."""
+    mode = draw(st.sampled_from(["L", "RGB", "RGBA", "LA", "1", "P", "I;16", "CMYK", "F"]))
+    size = draw(st.sampled_from([(SIDE, SIDE), (SIDE + 3, SIDE), (1, 1), (20, 20)]))
+    kinds = {"L": ["png", "jpeg", "bmp", "webp", "tiff"], "RGB": ["png", "jpeg", "bmp", "webp"]}
+    kind = draw(st.sampled_from(kinds.get(mode, ["tiff" if mode in ("CMYK", "F") else "png"])))
+    image = Image.new(mode, size, draw(st.integers(0, 1)) if mode == "1" else 0)
+    if mode in ("L", "RGB"):
+        pixels = np.arange(np.prod(size[::-1])).reshape(size[::-1]) * draw(st.integers(0, 9))
+        image = Image.fromarray(pixels.astype(np.uint8), "L").convert(mode)
+    content = BytesIO()
+    image.save(content, format=kind)
+    data = content.getvalue()
+    damage = draw(st.sampled_from(["none", "none", "none", "cut", "empty", "text"]))
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "empty":
+        data = b""
+    elif damage == "text":
+        data = b"zebra-text"
+    return kind, data
+
+
+@st.composite
+def image_folders(draw):
+    """Draw the files of two folders of which one file differs: in content, format, name, class or kind of link."""
+    plain = Image.new("L", (SIDE, SIDE), 128)
+    content = BytesIO()
+    plain.save(content, format="png")
+    files = {}
+    for number in range(N):
+        folder = FOLDERS[number % len(FOLDERS)]
+        files[f"{folder}/{number}.png"] = content.getvalue()
+    changed = dict(list(files.items())[1:])
+    kind, data = draw(image_files())
+    folder = draw(st.sampled_from(FOLDERS))
+    name = draw(st.sampled_from(["0", "zebra-name", "a b", "0.x", "Ü"]))
+    changed[f"{folder}/{name}.{kind}"] = data
+    if draw(st.booleans()):
+        changed = {**changed, f"{folder}/link.png": None}
+        changed.pop(f"{folder}/{name}.{kind}")
+    return files, changed
+
+
+def write_folder(folder, files):
+    for name in FOLDERS:
+        (folder / "photos" / name).mkdir(parents=True)
+    (folder / "elsewhere.png").write_bytes(next(data for data in files.values() if data))
+    for name, data in files.items():
+        path = folder / "photos" / name
+        if data is None:
+            path.symlink_to(folder / "elsewhere.png")
+        else:
+            path.write_bytes(data)
+
+
+@pairs(200)
+@given(image_folders())
+def test_image_folders_of_neighbours_show_the_same(neighbours):
+    facts = {"size": SIDE, "channels": 1, "classes": FOLDERS}
+    runs = [
+        observe(
+            lambda: released("photos", **facts),
+            lambda folder, files=files: write_folder(folder, files),
+        )
+        for files in neighbours
+    ]
+    check_neighbours(*runs, private=[["zebra-text"]])
+
+
+@pairs(80)
+@given(image_folders())
+def test_image_folders_of_neighbours_show_only_the_facts_that_are_named(neighbours):
+    runs = [
+        observe(lambda: released("photos"), lambda folder, files=files: write_folder(folder, files))
+        for files in neighbours
+    ]
+    check_public_facts(*runs, private=[["zebra-text"]])
+
+
+# Commands, from the files to the pictures and the report
+
+
+def command(*words):
+    """Return a run of the command line."""
+    return lambda: main([str(word) for word in words])
+
+
+@pairs(30)
+@given(tables())
+def test_generate_of_tables_of_neighbours_leaves_the_same(neighbours):
+    classes, *data = neighbours
+    facts = ["--classes", *classes, "--bounds", f"{SOURCE}/bounds.csv"]
+    run = command("generate", f"{SOURCE}/table.csv", "--target", "class", *facts, *BUDGET)
+    runs = [observe(run, lambda folder, lines=lines: write_table(folder, lines)) for lines in data]
+    check_neighbours(*runs, private=[lines[0] for lines in data])
+
+
+@pairs(25)
+@given(image_folders())
+def test_generate_of_image_folders_of_neighbours_leaves_the_same(neighbours):
+    facts = ["--classes", *FOLDERS, "--size", SIDE, "--channels", 1, "--unreadable", "zero"]
+    run = command("generate", f"{SOURCE}/photos", *facts, *BUDGET)
+    runs = [
+        observe(run, lambda folder, files=files: write_folder(folder, files))
+        for files in neighbours
+    ]
+    check_neighbours(*runs, private=[["zebra-text"]])
+
+
+@pairs(25)
+@given(tables())
+def test_forecast_of_neighbours_leaves_the_same(neighbours):
+    classes, *data = neighbours
+    facts = ["--classes", *classes, "--bounds", f"{SOURCE}/bounds.csv"]
+    budget = ["--epsilon", "1", "--delta", "0.01"]
+    run = command("forecast", f"{SOURCE}/table.csv", "--target", "class", *facts, *budget)
+    runs = [observe(run, lambda folder, lines=lines: write_table(folder, lines)) for lines in data]
+    check_neighbours(*runs, private=[lines[0] for lines in data])
+
+
+def write_source_and_target(folder, values):
+    generator = np.random.default_rng(0)
+    source = generator.random((40, *values.shape[1:])).astype(np.float32)
+    np.savez(folder / "source.npz", data=source, targets=np.arange(40) % 2)
+    np.savez(folder / "target.npz", data=values)
+
+
+@pairs(15)
+@given(archives())
+def test_adapt_of_neighbours_leaves_the_same(neighbours):
+    _, *data = neighbours
+    files = [f"{SOURCE}/source.npz", f"{SOURCE}/target.npz"]
+    run = command("adapt", *files, "--method", "class_shift", "--unreadable", "zero", *BUDGET)
+    runs = [
+        observe(run, lambda folder, values=values: write_source_and_target(folder, values))
+        for values, _ in data
+    ]
+    check_neighbours(*runs)
+
+
+FIT = {
+    "seed_everything": 0,
+    "trainer": {
+        "default_root_dir": "run",
+        "max_steps": 2,
+        "accelerator": "cpu",
+        "log_every_n_steps": 1,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "callbacks": [{"class_path": "dpswd.lightning.callbacks.GeneratorFile"}],
+    },
+    "privacy": {"target_epsilon": 1.0, "target_delta": 0.01},
+    "model": {
+        "class_path": "dpswd.lightning.module.GeneratorModule",
+        "init_args": {
+            "generator": {
+                "class_path": "dpswd.networks.image_generators.ConvGenerator",
+                "init_args": {"sample_shape": [1, SIDE, SIDE], "latent_dim": 4, "hidden": 8},
+            },
+            "features": {
+                "class_path": "dpswd.features.maps.Flatten",
+                "init_args": {"sample_shape": [1, SIDE, SIDE], "radius": 3.2},
+            },
+            "batch_size": 4,
+            "n_projections": 64,
+            "n_quantiles": 2,
+            "labels": "none",
+            "generated": 4,
+        },
+    },
+    "data": {
+        "class_path": "dpswd.lightning.data.PrivateDataModule",
+        "init_args": {"path": f"{SOURCE}/photos", "size": SIDE, "channels": 1, "classes": FOLDERS},
+    },
+}
+
+
+def write_fit(folder, files):
+    write_folder(folder, files)
+    (folder / "fit.yaml").write_text(json.dumps(FIT))
+
+
+@pytest.mark.slow
+@pairs(8)
+@given(image_folders())
+def test_fit_of_neighbours_leaves_the_same(neighbours):
+    unreadable = ["--data.unreadable", "zero"]
+    run = command("fit", "--config", f"{SOURCE}/fit.yaml", *unreadable)
+    runs = [
+        observe(run, lambda folder, files=files: write_fit(folder, files)) for files in neighbours
+    ]
+    check_neighbours(*runs, private=[["zebra-text"]])
