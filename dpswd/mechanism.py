@@ -13,9 +13,14 @@ statistic      released values                                                 `
 
 With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every class has a block of B rows, zero where the
 record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2 (rows), 3 (block means) and 5 (labels).
+
+With ``per_unit`` = c, neighbours differ in the c records of one unit (one person), and ``batch_size`` counts units: a
+release reads ``batch_size`` c rows. The sensitivity of a sum, and of block means, is c times that of one record, and
+that of rows sqrt(c) times. Proofs: docs/theory/units.md.
 """
 
 import dataclasses
+import math
 import numbers
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -43,8 +48,11 @@ class _Noisy:
     sigma: Any  # a number, or None until the mechanism is calibrated
     noise_seed: int | None
 
+    per_unit: int
+
     def _check(self, **magnitudes: float) -> None:
         """Check sigma, the seed and further magnitudes; convert NumPy scalars, which JSON cannot represent."""
+        at_least(1, per_unit=self.per_unit)
         if self.sigma is not None:
             magnitudes["sigma"] = self.sigma
         for name, value in magnitudes.items():
@@ -63,6 +71,13 @@ class _Noisy:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
         return {"mechanism": self._name, **vars(self)}
+
+    @property
+    def _of_units(self) -> str:
+        """End of the description: how many records of a unit change together."""
+        if self.per_unit == 1:
+            return ""
+        return f", {self.per_unit} records of a unit at once"
 
     @property
     def is_private(self) -> bool:
@@ -94,6 +109,7 @@ class ProjectionMechanism(_Noisy):
         failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None`` the accountant
             chooses it and spends half of delta on the tails.
         n_classes: Number of classes if a record is embedded as row times one-hot label, else ``None``.
+        per_unit: Number c of records of a unit that change together; a budget sets it to that of the records.
         noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT PRIVATE.
 
     Raises:
@@ -119,6 +135,7 @@ class ProjectionMechanism(_Noisy):
     bound: BoundKind = "exact"
     failure_prob: float | None = field(default=None, kw_only=True)
     n_classes: int | None = field(default=None, kw_only=True)
+    per_unit: int = field(default=1, kw_only=True)
     noise_seed: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -153,25 +170,39 @@ class ProjectionMechanism(_Noisy):
         self._check(row_norm=self.row_norm)
 
     @property
+    def n_rows(self) -> int:
+        """Number B c of rows that one release reads."""
+        return self.batch_size * self.per_unit
+
+    @property
     def n_values(self) -> int:
-        """Number of released values per column: B for rows, m for quantiles."""
-        return self.batch_size if self.n_quantiles is None else self.n_quantiles
+        """Number of released values per column: B c for rows, m for quantiles."""
+        if self.n_quantiles is None:
+            return self.n_rows
+        return self.n_quantiles
 
     @property
     def block_size(self) -> int:
         """Number b of neighbouring sorted projections that are averaged into one value."""
-        return self.batch_size // self.n_values
+        return self.n_rows // self.n_values
 
     @property
     def unit_sensitivity(self) -> float:
-        """L2 sensitivity at S = 1: ``2 row_norm / b``."""
-        return 2 * self.row_norm / self.block_size
+        """L2 sensitivity at S = 1: ``2 row_norm / b``, for units times c (block means) or sqrt(c) (rows)."""
+        of_one_record = 2 * self.row_norm / self.block_size
+        if self.statistic == "rows":
+            return math.sqrt(self.per_unit) * of_one_record
+        return self.per_unit * of_one_record
 
     @property
     def exact_law(self) -> ProjectionLaw:
         """The law of S, whatever the bound."""
         return ProjectionLaw(
-            self.dim, self.n_projections, self.kind, labelled=self.n_classes is not None
+            self.dim,
+            self.n_projections,
+            self.kind,
+            labelled=self.n_classes is not None,
+            n_replaced=self.per_unit,
         )
 
     @property
@@ -184,8 +215,10 @@ class ProjectionMechanism(_Noisy):
                 f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none."
             )
         bound = bernstein_bound if self.bound == "bernstein" else clt_bound
-        # a change of class moves two blocks; by the union bound each gets half of the tail
-        tail = self.failure_prob / 2 if self.n_classes is not None else self.failure_prob
+        # by the union bound each of the records of a unit gets its part of the tail
+        tail = self.failure_prob / self.per_unit
+        if self.n_classes is not None:
+            tail /= 2  # a change of class moves two blocks
         return ConstantLaw(bound(self.n_projections, self.dim, tail))
 
     @property
@@ -223,7 +256,8 @@ class ProjectionMechanism(_Noisy):
         """One-line description."""
         values = f"{self.n_values} {'block means' if self.statistic == 'quantiles' else 'rows'}"
         classes = f" for each of {self.n_classes} classes" if self.n_classes else ""
-        return f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, {values} each{classes}"
+        text = f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, {values} each{classes}"
+        return text + self._of_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +269,7 @@ class GaussianMechanism(_Noisy):
         sigma: Standard deviation of the noise, in the same units; ``None`` until it is calibrated.
         name: Name of the query in the ledger.
         batch_size: Number of rows that one release reads; ``None`` for all records.
+        per_unit: Number c of records of a unit that change together; a budget sets it to that of the records.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -254,6 +289,7 @@ class GaussianMechanism(_Noisy):
     sigma: float = None  # type: ignore[assignment]  # as in ProjectionMechanism
     name: str = "gaussian"
     batch_size: int | None = None
+    per_unit: int = 1
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -263,13 +299,14 @@ class GaussianMechanism(_Noisy):
 
     @property
     def unit_sensitivity(self) -> float:
-        """The sensitivity, since S = 1."""
-        return self.sensitivity
+        """The sensitivity, since S = 1; for units times c."""
+        return self.per_unit * self.sensitivity
 
     @property
     def description(self) -> str:
         """One-line description."""
-        return f"{self.name} (Gaussian mechanism, sensitivity {self.sensitivity:g})"
+        text = f"{self.name} (Gaussian mechanism, sensitivity {self.unit_sensitivity:g})"
+        return text + self._of_units
 
 
 Mechanism = ProjectionMechanism | GaussianMechanism

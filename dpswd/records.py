@@ -23,11 +23,15 @@ from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError
+from dpswd.units import Units
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 # Bytes of records above which readers leave them on disk.
 IN_MEMORY = 2**30
+
+# What neighbours differ in, where no units are stated.
+ONE_RECORD = "one record"
 
 # Fewest bins of a column, with which a column is refused that has no two values in its bounds.
 _FEWEST_BINS = 4
@@ -103,11 +107,19 @@ class PrivateRecords(_Handle):
             screen.
         bounds: Public bounds (low, high) of every column of vectors.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        unit: The unit of every record, for example the number of the patient: an array (N,), or the
+            name of a column of a DataFrame, which is then no part of the records. The guarantee
+            protects a unit with all of its records (docs/theory/units.md). ``None``: every record
+            is a unit.
+        per_unit: Number c of records of a unit that enter at most; they are drawn at random.
         unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
         name: Name of the records in reports.
 
     Attributes:
         shape: Shape of one record; images as (channels, height, width).
+        has_units: Whether units are stated.
+        per_unit: Number c of entries of a unit; 1 without units.
+        n_entries: Number N c of entries, of which sums have a term each.
         n_classes: Number of classes; 0 for none.
         classes: Names of the classes in the order of their numbers; ``None`` without classes.
         bounds: Bounds of the columns; ``None`` if they are not stated.
@@ -122,6 +134,9 @@ class PrivateRecords(_Handle):
         >>> records = PrivateRecords(torch.zeros(6, 8, 8), ["a", "b"] * 3, classes=["a", "b"])
         >>> len(records), records.shape, records.n_classes
         (6, (1, 8, 8), 2)
+        >>> scans = PrivateRecords(torch.zeros(6, 3), unit=[1, 1, 1, 2, 2, 3], per_unit=2)
+        >>> scans, scans.n_entries
+        (PrivateRecords(3 units of at most 2 records of shape (3,)), 6)
     """
 
     def __init__(
@@ -132,9 +147,12 @@ class PrivateRecords(_Handle):
         classes: Sequence[Any] | None = None,
         bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
+        unit: Any = None,
+        per_unit: int = 1,
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
+        X, unit_names = _without_units(X, unit, per_unit)
         values, layout = as_records(X, unreadable=unreadable)
         notices = []  # lines about facts that are taken from the records
         numbers = None
@@ -157,7 +175,10 @@ class PrivateRecords(_Handle):
                 kinds = layout.column_kinds(len(bounds))
         for notice in notices:
             say(notice)
-        self._set(values, numbers, classes, layout, name, notices, bounds, kinds)
+        units = None
+        if unit_names is not None:
+            units = Units.draw(unit_names, per_unit)
+        self._set(values, numbers, classes, layout, name, notices, bounds, kinds, units)
 
     @classmethod
     def from_folder(
@@ -192,6 +213,7 @@ class PrivateRecords(_Handle):
         taken: Sequence[str] = (),
         bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
+        units: Units | None = None,
     ) -> Self:
         """Make a handle of converted records; for readers.
 
@@ -204,12 +226,13 @@ class PrivateRecords(_Handle):
             taken: Lines that were shown about facts taken from the records.
             bounds: Public bounds of every column.
             kinds: Public kind of every column.
+            units: Units of the records; ``None``: every record is one.
 
         Raises:
             InputError: If the facts do not fit the records.
         """
         records = cls.__new__(cls)
-        records._set(values, labels, classes, layout, name, taken, bounds, kinds)
+        records._set(values, labels, classes, layout, name, taken, bounds, kinds, units)
         return records
 
     def _set(
@@ -222,6 +245,7 @@ class PrivateRecords(_Handle):
         taken: Sequence[str],
         bounds: Bounds | None,
         kinds: Sequence[str] | None,
+        units: Units | None,
     ) -> None:
         """Check the facts and keep the records; the arguments are those of :meth:`from_values`."""
         if labels is None and classes is not None:
@@ -233,6 +257,14 @@ class PrivateRecords(_Handle):
             raise InputError(
                 f"Expected a class per record, got {len(values)} records and {len(labels)} classes."
             )
+        if units is not None and len(units.numbers) != len(values):
+            raise InputError(
+                f"Expected a unit per record, got {len(values)} records and {len(units.numbers)} units."
+            )
+        self.has_units = units is not None
+        self.per_unit = 1
+        if units is not None:
+            self.per_unit = units.per_unit
         self.name = name
         self.taken = tuple(taken)
         self.shape: tuple[int, ...] = tuple(values.shape[1:])
@@ -252,6 +284,7 @@ class PrivateRecords(_Handle):
             labels = torch.zeros(len(values), dtype=torch.int64)
         self._values = values
         self._labels = labels
+        self._units = units
 
     def _checked_bounds(self, bounds: Bounds | None) -> list[tuple[float, float]] | None:
         """Return bounds of the columns as floats; refuse those that are not increasing."""
@@ -291,20 +324,47 @@ class PrivateRecords(_Handle):
             )
 
     def __len__(self) -> int:
+        """Return the number N of units: of records, where no units are stated."""
+        if self._units is not None:
+            return len(self._units)
         return len(self._values)
+
+    @property
+    def protects(self) -> str:
+        """What neighbours differ in, as ledger and report state it."""
+        if not self.has_units:
+            return ONE_RECORD
+        if self.per_unit == 1:
+            return "one person, at most 1 record"
+        return f"one person, at most {self.per_unit} records"
+
+    @property
+    def n_entries(self) -> int:
+        """Number N c of entries: the number of records, where no units are stated."""
+        return len(self) * self.per_unit
 
     def __repr__(self) -> str:
         classes = ""
         if self.n_classes:
             classes = f", n_classes={self.n_classes}"
-        return f"PrivateRecords({len(self)} records of shape {self.shape}{classes})"
+        units = ""
+        if self.has_units:
+            units = f"units of at most {self.per_unit} "
+        return f"PrivateRecords({len(self)} {units}records of shape {self.shape}{classes})"
 
-    def open_records(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the records (n, *shape) at ``index`` and their classes (n,). PRIVATE.
+    def entries_of(self, units: Tensor) -> Tensor:
+        """Return the numbers (n c,) of the entries of some units (n,), unit after unit."""
+        return (units[:, None] * self.per_unit + torch.arange(self.per_unit)).flatten()
+
+    def open_records(self, entries: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the records (n, *shape) of entries (n,) and their classes (n,). PRIVATE.
 
         Records are float32, pixels in [0, 1]. Only :mod:`dpswd.release` may call this method.
         """
-        return floats(self._values[index]), self._labels[index]
+        numbers = entries
+        if self._units is not None:
+            numbers = self._units.entries.flatten()[entries]
+        return floats(self._values[numbers]), self._labels[numbers]
 
     def digest(self) -> str:
         """Return a hash that tells two data sets apart. PRIVATE.
@@ -313,11 +373,33 @@ class PrivateRecords(_Handle):
         """
         digest = hashlib.blake2b(repr((len(self), self.shape)).encode())
         digest.update(self._labels.contiguous().numpy().data)
+        if self._units is not None:
+            digest.update(self._units.numbers.data)
         if isinstance(self._values, Stored):
             digest.update(self._values.key.encode())
         else:
             digest.update(self._values.cpu().contiguous().numpy().data)
         return digest.hexdigest()
+
+
+def _without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
+    """Return the records without their column of units, and the name of the unit of every record."""
+    if unit is None:
+        if per_unit != 1:
+            raise InputError(
+                f"Expected unit, the person of every record, with per_unit={per_unit!r}, got none; pass unit=."
+            )
+        return X, None
+    if isinstance(unit, str):
+        if not hasattr(X, "columns") or unit not in X.columns:
+            raise InputError(
+                f"Expected unit={unit!r} to be a column of a DataFrame X, got no such column; "
+                "pass its name, or an array with the unit of every record."
+            )
+        return X.drop(columns=[unit]), X[unit].tolist()
+    if hasattr(unit, "tolist"):
+        unit = unit.tolist()
+    return X, list(unit)
 
 
 class PrivateBatch(_Handle):

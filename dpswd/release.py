@@ -263,6 +263,9 @@ def make_release(
         module.check_stored(stored)
         return stored
 
+    if isinstance(private, PrivateRecords):
+        _check_units(module.mechanism, private)
+
     # 2. Open records, map them to rows, clip the rows, and compute the exact statistic on rank 0.
     #    The chunks are lazy: a record is opened when the sum or the batch reads its chunk.
     if isinstance(private, PrivateRecords):
@@ -272,7 +275,10 @@ def make_release(
         chunks = iter([(private.detach(), _one_group(private))])
     public: dict[str, Tensor] = {}
     if isinstance(module, RecordSum):
-        total = processes.run_on_all(_add_up, module, chunks, len(private))
+        n_terms = len(private)
+        if isinstance(private, PrivateRecords):
+            n_terms = private.n_entries
+        total = processes.run_on_all(_add_up, module, chunks, n_terms)
         exact = processes.sum(total)
     else:
         rows, groups = processes.run_on_all(_join, chunks)
@@ -309,21 +315,31 @@ def _ask_recorder(
     return None
 
 
+def _check_units(mechanism: Mechanism, records: PrivateRecords) -> None:
+    """Raise unless the sensitivity counts the records of a unit that change together."""
+    if mechanism.per_unit != records.per_unit:
+        raise InputError(
+            f"Expected a mechanism with per_unit={records.per_unit} as the records, got "
+            f"{mechanism.per_unit}; open the budget with the records."
+        )
+
+
 def _choose_records(
     module: RecordSum | BatchStatistic, records: PrivateRecords, processes: Processes
 ) -> Tensor:
-    """Return the numbers (n,) of the records of a release that this rank opens.
+    """Return the numbers (n,) of the entries of a release that this rank opens.
 
-    A mechanism without ``batch_size`` reads all N records, of which a public rule gives every rank
-    a part. Otherwise rank 0 draws a uniform subset of that size, in secret order, and every rank
-    has a contiguous part of it, so that the rows of all ranks, one after another, have the order of
-    the draw.
+    A mechanism without ``batch_size`` reads all entries, of which a public rule gives every rank
+    a part. Otherwise rank 0 draws a uniform subset of ``batch_size`` units, in secret order, and
+    every rank has a contiguous part of their entries, so that the rows of all ranks, one after
+    another, have the order of the draw. Without units, an entry is a record.
     """
     batch_size = module.mechanism.batch_size
     if batch_size is None:
-        return processes.rank_part(len(records))
+        return processes.rank_part(records.n_entries)
     drawn = processes.broadcast(subset, module.source, len(records), batch_size)
-    parts = torch.tensor_split(torch.from_numpy(drawn), processes.world_size)
+    entries = records.entries_of(torch.from_numpy(drawn))
+    parts = torch.tensor_split(entries, processes.world_size)
     return parts[processes.rank]
 
 
@@ -334,7 +350,7 @@ def _open_chunks(
     row_function: RowFunction | None,
     processes: Processes,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Open the records with these numbers chunk by chunk; yield rows and groups. PRIVATE.
+    """Open the entries with these numbers chunk by chunk; yield rows and groups. PRIVATE.
 
     The row function is checked on public records before the first chunk is opened. Rank 0 shows a
     progress bar if all records are read.

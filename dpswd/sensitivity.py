@@ -144,12 +144,16 @@ class ProjectionLaw:
 
     ``labelled``: the survival function also covers a change of class, :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`; the
     moment generating function is unchanged (docs/theory/sensitivity.md, Proposition 5).
+
+    ``n_replaced``: number c of records that change together. The survival function is then at most ``c P(S > s)``, and
+    the moment generating function is unchanged (docs/theory/units.md, Proposition 30).
     """
 
     dim: int
     n_projections: int
     kind: str = "iid"  # or "orthogonal": stacked random orthonormal bases
     labelled: bool = False
+    n_replaced: int = 1
 
     @property
     def is_constant(self) -> bool:
@@ -182,7 +186,9 @@ class ProjectionLaw:
         tail = self._single_survival(s)
         if self.labelled and not self.is_constant:
             tail = np.maximum(tail, np.minimum(1.0, 2 * self._single_survival(2 * s)))
-        return tail
+        if self.is_constant:
+            return tail
+        return np.minimum(1.0, self.n_replaced * tail)
 
     def atoms(self) -> tuple[Array, Array]:
         """Return increasing atoms and weights of a discrete law that dominates S."""

@@ -18,6 +18,7 @@ Example:
 import contextlib
 import functools
 import io
+import itertools
 import json
 import math
 import os
@@ -37,7 +38,7 @@ from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 import dpswd._random
-import dpswd.budget.budget
+import dpswd.budget.earlier_runs
 from dpswd._random import SecureRandom, SeededRandom, on_grid
 from dpswd.errors import DpswdError
 
@@ -203,17 +204,19 @@ def _warnings_on(stream: io.StringIO) -> Iterator[None]:
 @contextlib.contextmanager
 def _repeatable() -> Iterator[None]:
     """Let every draw of the secret generator, and the name of a run, be those of a fixed seed."""
-    source = SeededRandom(0)
+    calls = itertools.count()
 
     def words(self: SecureRandom, count: int) -> Any:
-        return source.words(count)
+        # a draw depends on its place among the draws, and not on how many numbers others drew
+        return SeededRandom(next(calls)).words(count)
 
     with contextlib.ExitStack() as patches:
         # the seams of the harness: one method draws all secret numbers, one function names runs
         patches.enter_context(mock.patch.object(SecureRandom, "words", words))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n_bytes: "0" * 2 * n_bytes))
         # a process remembers the records that it has released from; each observed run is the first of its process
-        patches.enter_context(mock.patch.dict(dpswd.budget.budget._released, clear=True))
+        runs_of_process = dpswd.budget.earlier_runs._runs_of_process
+        patches.enter_context(mock.patch.dict(runs_of_process, clear=True))
         patches.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(0)
         yield

@@ -6,6 +6,7 @@ refuse.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import secrets
 import threading
@@ -30,17 +31,18 @@ from dpswd.budget.plan import Plan, ReleaseRequest, Target
 from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, StoredRelease
 from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import Mechanism
-from dpswd.records import PrivateRecords
+from dpswd.records import ONE_RECORD, PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["Budget"]
 
 OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
+SEVERAL_RECORDS = "Several records of one person: the unit of protection is one record."
 NOT_COVERED = [
     "Choices: architecture, hyperparameters, number of steps or selection of a run after looking at private records.",
     "Evaluation: an accuracy measured on private records is a release without noise.",
     OTHER_RUNS,
-    "Several records of one person: the unit of protection is one record.",
+    SEVERAL_RECORDS,
     "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
     "Side channels: running time, memory, and error messages about private records (finite records are assumed).",
 ]
@@ -70,6 +72,19 @@ class RunSetting:
     def public_facts(self) -> PublicFacts | None:
         """Public facts of the records; ``None`` if the caller hands tensors over."""
         return None if self.records is None else PublicFacts.of(self.records)
+
+    @property
+    def protects(self) -> str:
+        """What neighbours differ in: one record, or one person with several."""
+        if self.records is None:
+            return ONE_RECORD
+        return self.records.protects
+
+    def of_units(self, mechanism: Mechanism) -> Mechanism:
+        """Return a mechanism whose sensitivity counts the records of a unit that change together."""
+        if self.records is None:
+            return mechanism
+        return dataclasses.replace(mechanism, per_unit=self.records.per_unit)
 
 
 @dataclass(frozen=True)
@@ -274,7 +289,9 @@ class RunBudget(Recorder):
         What can be refused is refused before a file is written.
         """
         check_joined()
-        requests = [ReleaseRequest(part.mechanism, n, part.share) for part, n in parts]
+        requests = [
+            ReleaseRequest(setting.of_units(part.mechanism), n, part.share) for part, n in parts
+        ]
         if setting.records is not None:
             check_same_records(setting.records)
         self._setting = setting
@@ -386,6 +403,7 @@ class RunBudget(Recorder):
             **self.target.to_dict(),
             "sample_size": setting.sample_size,
             "records": HANDED_OVER if setting.records is None else "behind a handle",
+            "unit": setting.protects,
             "shared": self.shared_ledger is not None,
         }
 
@@ -439,14 +457,17 @@ class RunBudget(Recorder):
             "sound": run.guarantee["sound"] and not is_conditional,
             "conditions": CONDITIONS if is_conditional else [],
             "neighboring_relation": "replace-one",
+            "unit": run.header.get("unit", ONE_RECORD),
             "mechanism": self.mechanism.to_dict(),
             "releases_made": self.n_releases,
             "weights_from_runs": sorted(weights_from_runs | {self.run}),
-            "not_covered": NOT_COVERED,
+            "not_covered": list(NOT_COVERED),
         }
+        if facts["unit"] != ONE_RECORD:
+            facts["not_covered"].remove(SEVERAL_RECORDS)
         if self.keeps_ledger and self.shared_ledger is not None:
             facts["across_runs"] = statement(SharedLedger.open_existing(self.shared_ledger))
-            facts["not_covered"] = [line for line in NOT_COVERED if line != OTHER_RUNS]
+            facts["not_covered"].remove(OTHER_RUNS)
         return facts
 
     def write_statement(self) -> None:

@@ -1,0 +1,89 @@
+"""Units of privacy: which records belong to one person, and which of them enter.
+
+A unit has exactly c entries, c = ``per_unit``: c of its records, drawn at random without replacement, or
+all of them, repeated in turn, if it has fewer. Definitions and proofs: docs/theory/units.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpswd._random import SecureRandom
+from dpswd._validate import at_least
+from dpswd.errors import InputError
+
+__all__ = ["Units"]
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of N_r records, and the entries that were drawn of them.
+
+    Attributes:
+        per_unit: Number c of entries of every unit. Public.
+        numbers: Number (N_r,) of the unit of every record, from 0. PRIVATE.
+        entries: Record numbers (N, c) of the entries of the N units. PRIVATE.
+
+    Example:
+        >>> units = Units.draw(["anna", "bert", "anna", "anna"], per_unit=2)
+        >>> len(units), units.entries.shape
+        (2, torch.Size([2, 2]))
+        >>> units.entries[1].tolist()  # bert has one record, which enters twice
+        [1, 1]
+    """
+
+    per_unit: int
+    numbers: NDArray[np.int64]
+    entries: Tensor
+
+    @classmethod
+    def draw(cls, names: Sequence[Any] | NDArray[Any], per_unit: int) -> Self:
+        """Draw the entries of every unit by the secret generator.
+
+        Args:
+            names: Name of the unit of every record, text or a number. Names are equal if their texts are:
+                the number 7, 7.0 and the text "7" are one unit.
+            per_unit: Number c >= 1 of entries of a unit.
+
+        Raises:
+            InputError: If a record has no unit, or ``per_unit`` is no positive integer.
+        """
+        at_least(1, per_unit=per_unit)
+        texts = [_text(name) for name in names]
+        number_of: dict[str, int] = {}
+        for text in texts:
+            number_of.setdefault(text, len(number_of))
+        numbers = np.array([number_of[text] for text in texts], dtype=np.int64)
+        sizes = np.bincount(numbers)
+        # records in the order of their units, and in random order within a unit
+        keys = SecureRandom().words(len(numbers))
+        order = np.lexsort((keys, numbers))
+        starts = np.cumsum(sizes) - sizes
+        turns = np.arange(per_unit) % sizes[:, None]  # (N, c)
+        entries = order[starts[:, None] + turns]
+        return cls(per_unit, numbers, torch.from_numpy(entries))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def _text(name: Any) -> str:
+    """Return the text of the name of a unit; refuse a missing one."""
+    if isinstance(name, np.generic | Tensor):
+        name = name.item()
+    if isinstance(name, bytes):
+        name = name.decode(errors="backslashreplace")
+    if isinstance(name, float) and name.is_integer():
+        name = int(name)
+    text = str(name).strip()
+    if text.lower() in ("", "nan", "none", "<na>", "nat"):
+        raise InputError(
+            "Expected the unit of every record, got a record without one; "
+            "give such a record a unit of its own."
+        )
+    return text
