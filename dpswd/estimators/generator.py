@@ -16,7 +16,8 @@ from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.files.generators import read_generator, write_generator
-from dpswd.mixture.structure import Structure, forecast
+from dpswd.mixture.forecast import forecast
+from dpswd.mixture.structure import Structure
 from dpswd.networks.generator import Generator, draw_in_layout, seeded
 from dpswd.records import PrivateRecords
 

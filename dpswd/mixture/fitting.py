@@ -37,6 +37,7 @@ from dpswd.features.frequencies import Frequencies, reference_spectrum
 from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
+from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import (
     LEAST_COUNT,
@@ -45,7 +46,6 @@ from dpswd.mixture.structure import (
     ROW_NORM,
     SUM_BOUND,
     Structure,
-    forecast,
 )
 from dpswd.networks.generator import seeded
 from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm

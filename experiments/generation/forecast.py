@@ -1,6 +1,6 @@
 """Forecast and realised signal-to-noise ratios of the releases on public benchmarks.
 
-*Forecast* is the ratio that :func:`dpswd.mixture.structure.forecast` computes from public numbers. *Realised* is the
+*Forecast* is the ratio that :func:`dpswd.mixture.forecast.forecast` computes from public numbers. *Realised* is the
 ratio computed from the exact statistic of the records: NOT private, for benchmarks only.
 """
 
@@ -14,14 +14,8 @@ from torch import Tensor
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.features.frequencies import Frequencies
 from dpswd.mixture import moments
-from dpswd.mixture.structure import (
-    MOMENT_BOUND,
-    RAW_NORM,
-    ROW_NORM,
-    Structure,
-    forecast,
-    moment_edge,
-)
+from dpswd.mixture.forecast import forecast, moment_edge
+from dpswd.mixture.structure import MOMENT_BOUND, RAW_NORM, ROW_NORM, Structure
 from dpswd.records import Records
 from experiments.generation.training import BENCHMARKS, DELTA, load
 

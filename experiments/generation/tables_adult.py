@@ -1,7 +1,7 @@
 """Tables of numbers: Adult, and small data sets on which the rule that releases columns is tested.
 
 Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the private ones, the
-others test. Bounded rows have three structures, of which the rule of :func:`dpswd.mixture.structure.forecast` takes one
+others test. Bounded rows have three structures, of which the rule of :func:`dpswd.mixture.forecast.forecast` takes one
 (``chosen``); all are measured at epsilon 10. Figures of 0.2.0 were measured with the code of that version; they cannot
 be made again by this command. Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
 measures MST on the columns cut into 32 bins, on the first seed at epsilon 10.

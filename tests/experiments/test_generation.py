@@ -17,7 +17,7 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
 from dpswd.estimators.generator import PrivateGenerator
 from dpswd.mixture import structure
-from dpswd.mixture.structure import forecast
+from dpswd.mixture.forecast import forecast
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation import (

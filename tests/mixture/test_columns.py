@@ -11,7 +11,7 @@ from scipy import stats
 from dpswd import Budget, ColumnCounts, InputError, PrivateGenerator, PrivateRecords, mixture
 from dpswd.bins import Bins
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.structure import forecast
+from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import draw
 
 N = 6000

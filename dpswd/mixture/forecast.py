@@ -1,0 +1,532 @@
+r"""Choice of the structure of the one-shot generator, from public numbers only.
+
+Nothing private is read, so that the structure is known before anything is spent: it is a forecast.
+
+Reference model. Rows are centred, and scaled to a root mean square norm of their bound R = 1/2 (of
+R / 1.2 where there are several cells per class). Of the squared norm, 0.15 differs between classes
+and 0.85 within them. Within classes, coordinates vary as in the public reference spectrum.
+
+Edge. A second moment of rows of norm at most R in dimension D, released with budget :math:`\mu`,
+has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`. Its largest eigenvalue, the edge, is about
+:math:`\tau \sqrt{2 D}` by the semicircle law. Sizes are chosen by comparing edges with variances.
+
+A plan is one of four: one cell per class, several cells per class, the cells of a public reference,
+and columns with public bounds. Constants without another reason were chosen on public data sets
+(docs/generation.md, docs/tables.md; docs/negative-results.md has what was tried besides).
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dpswd._validate import at_least, choice, positive
+from dpswd.features.frequencies import Frequencies
+from dpswd.mixture.structure import (
+    BETWEEN,
+    COLUMN_SIGNAL,
+    OWN_COLUMN_SIGNAL,
+    RAW_NORM,
+    ROW_NORM,
+    SUM_BOUND,
+    Structure,
+)
+
+__all__ = ["COLUMN_CHOICES", "MAX_CELLS", "MAX_LEVELS", "ROUNDS", "forecast", "moment_edge"]
+
+# Most cells per class: 18 or 20 were no better (docs/negative-results.md).
+MAX_CELLS = 12
+# Releases of the sums of cells; each moves the centres nearer to the rows.
+ROUNDS = 3
+# Leading directions that have covariances of cells; the noise of p directions grows as p^1.5.
+MAX_COMPONENTS = 120
+# Where a class has one cell, twice as many have covariances of their own.
+_MAX_CLASS_COMPONENTS = 2 * MAX_COMPONENTS
+# Most cells of a public reference. It has no classes, and may have many modes.
+_MAX_REFERENCE_CELLS = 64
+# Fewer cells than this are not worth a reference: a class may have as many without one.
+_LEAST_REFERENCE_CELLS = 12
+# Records of the reference per cell, on average, from which its covariance is computed.
+_REFERENCE_PER_CELL = 10
+# Largest edge of a cell, in mean variances of its p directions.
+_CELL_EDGE = 2.5
+# All classes have one second moment where the variance of the leading coordinate is below this part
+# of the edge of one class.
+_HIDING_PART = 0.6
+
+# Most levels of brightness in the histogram of the pixels.
+MAX_LEVELS = 32
+# Fewer levels than this give no tone curve worth its share.
+_LEAST_LEVELS = 4
+# Expected count of a level, in standard deviations of its noise.
+_LEVEL_SIGNAL = 4
+
+# Bound on a row over its root mean square norm, with several cells: few rows are clipped.
+_CELL_HEADROOM = 1.2
+# The same with one cell per class: longer rows are clipped, and shorter ones have less noise.
+_CLASS_HEADROOM = 1.0
+# Bound on rows about the mean of their class, with one cell. The noise of a second moment grows
+# with the square of the bound; the variance that clipping takes is given back by one factor.
+_CLASS_BOUND = 0.35
+
+# Parts of the squared mu with one cell per class; second moments get the rest.
+_CLASS_SHARES = {"overall": 0.02, "means": 0.1}
+# The same with one second moment for all classes, which has less noise than one for each of them.
+_POOLED_SHARES = {"overall": 0.04, "means": 0.75}
+# Parts of the squared mu with several cells, whose second moments have the most numbers.
+_CELL_SHARES = {
+    "overall": 0.04,
+    "means": 0.05,
+    "moments": 0.16,
+    "cell_means": 0.12,
+    "cell_moments": 0.63,
+}
+# Parts of the squared mu with the cells of a reference, which have no second moments of their own.
+_REFERENCE_SHARES = {"overall": 0.04, "means": 0.05, "moments": 0.16, "cell_means": 0.75}
+# That of the histogram of the pixels.
+_TONE_SHARE = 0.02
+# That of the columns, where all classes have their distributions in common.
+_COLUMN_SHARE = 0.3
+# That of the columns, where each class has its own.
+_OWN_COLUMN_SHARE = 0.5
+
+# Numbers of bins of a column to choose from.
+_BINS = (8, 64, 256)
+# Least mean count of a bin, in standard deviations of its noise; groups of bins have less noise.
+_BIN_SIGNAL = 0.5
+
+# Ways to release columns with bounds: distributions of each class, or of all classes together, or
+# no distributions.
+COLUMN_CHOICES = ("own", "common", "scaled")
+
+# Images of a smaller side may have all of their frequencies.
+_SMALL_SIDE = 20
+# Most frequencies per axis of a grey image, over its side: 20 of 28 for MNIST.
+_GREY_PART = 0.72
+# The same for luma of a colour image: 8 of 32 for CIFAR-10.
+_COLOUR_PART = 0.25
+# Frequencies of a colour image, over those of luma: each chroma has a quarter as many.
+_COLOUR_SQUARES = 1.5
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Limits of the plans, which experiments lower."""
+
+    max_cells: int
+    n_rounds: int
+    max_levels: int
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Public numbers of a fit, and the reference model of its rows."""
+
+    n: int
+    shape: tuple[int, ...]
+    n_classes: int
+    mu: float
+    size: int  # frequencies per axis of luma; 0 for vectors
+    chroma_size: int  # those of the two other opponent colours
+    spectrum: Tensor  # (D,), reference variances of the coordinates, which sum to 1/4
+
+    @property
+    def dim(self) -> int:
+        """Dimension D of the rows."""
+        return len(self.spectrum)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of classes, or 1 where there are none."""
+        return max(1, self.n_classes)
+
+    @property
+    def signal(self) -> float:
+        """The signal mu N / sqrt(C)."""
+        return _signal(self.n, self.n_classes, self.mu)
+
+    @property
+    def class_signal(self) -> float:
+        """Records of a class times mu."""
+        return self.mu * self.n / self.n_groups
+
+
+def forecast(
+    n: int,
+    shape: tuple[int, ...],
+    n_classes: int,
+    mu: float,
+    n_reference: int = 0,
+    bounded: bool = False,
+    *,
+    max_cells: int = MAX_CELLS,
+    n_rounds: int = ROUNDS,
+    max_levels: int = MAX_LEVELS,
+    columns: str | None = None,
+) -> Structure:
+    """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
+
+    Args:
+        n: Number N of records.
+        shape: Shape of a record: (channels, height, width) or (d,).
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget of Gaussian differential privacy.
+        n_reference: Number of public records that look like the private ones; of vectors without
+            classes only.
+        bounded: Whether the columns of vectors have public bounds.
+        max_cells: Most cells per class; 1 for one normal distribution per class.
+        n_rounds: Releases of the sums of cells.
+        max_levels: Most levels of brightness; 0 releases no histogram.
+        columns: How columns with bounds are released: ``"own"``, distributions of each class;
+            ``"common"``, of all classes together; ``"scaled"``, means and second moments only.
+            ``None`` decides by the signal.
+
+    Returns:
+        The structure, whose text is a table of the releases.
+
+    Raises:
+        InputError: If a number is out of range.
+
+    Example:
+        >>> structure = forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0)
+        >>> structure.dim, structure.n_cells
+        (400, 5)
+    """
+    at_least(1, n=n, **{f"shape_{i}": side for i, side in enumerate(shape)})
+    at_least(0, n_classes=n_classes, max_levels=max_levels)
+    at_least(1, max_cells=max_cells, n_rounds=n_rounds)
+    positive(mu=mu)
+    limits = _Limits(max_cells, n_rounds, max_levels)
+    model = _model(n, tuple(shape), n_classes, mu)
+    if bounded and len(shape) == 1 and not n_reference:
+        return _columns_with_bounds(model, columns, limits)
+    return _moments_of_rows(model, n_reference, limits)
+
+
+def _moments_of_rows(model: _Model, n_reference: int, limits: _Limits) -> Structure:
+    """Choose among the plans that release moments of rows."""
+    n_reference_cells = _n_reference_cells(model, n_reference)
+    if n_reference_cells >= _LEAST_REFERENCE_CELLS:
+        return _cells_of_a_reference(model, n_reference_cells)
+    n_cells = _n_cells(model, limits)
+    if n_cells > 1:
+        return _several_cells_per_class(model, n_cells, limits)
+    return _one_cell_per_class(model, limits)
+
+
+# The plans.
+
+
+def _one_cell_per_class(model: _Model, limits: _Limits) -> Structure:
+    """Give each class one normal distribution.
+
+    Means are those of the classes. Covariances are, too, or they are the same for all classes where
+    the second moment of a class would be mostly noise. In that case the means get most of the
+    budget.
+    """
+    pooled = _is_pooled(model)
+    shares = dict(_POOLED_SHARES if pooled else _CLASS_SHARES)
+    shares["moments"] = 1 - sum(shares.values())
+    n_levels = _n_levels(model, limits)
+    if n_levels:
+        shares = _with_tones(shares, payer="moments")
+    structure = Structure(
+        sample_shape=model.shape,
+        n_classes=model.n_classes,
+        size=model.size,
+        chroma_size=model.chroma_size,
+        dim=model.dim,
+        n_components=min(model.dim, _MAX_CLASS_COMPONENTS),
+        n_cells=1,
+        pooled=pooled,
+        headroom=_CLASS_HEADROOM,
+        class_bound=_CLASS_BOUND,
+        n_levels=n_levels,
+        shares=shares,
+        signal=model.signal,
+    )
+    return _with_forecast(structure, model)
+
+
+def _several_cells_per_class(model: _Model, n_cells: int, limits: _Limits) -> Structure:
+    """Cut each class into cells, which have means and covariances of their own.
+
+    Means and second moments of classes place the first cells. Three rounds of counts and sums move
+    them to the rows. Most of the budget goes to the second moments of the cells.
+    """
+    shares = dict(_CELL_SHARES)
+    n_levels = _n_levels(model, limits)
+    if n_levels:
+        shares = _with_tones(shares, payer="cell_moments")
+    structure = Structure(
+        sample_shape=model.shape,
+        n_classes=model.n_classes,
+        size=model.size,
+        chroma_size=model.chroma_size,
+        dim=model.dim,
+        n_components=min(model.dim, MAX_COMPONENTS),
+        n_cells=n_cells,
+        pooled=_is_pooled(model),
+        headroom=_CELL_HEADROOM,
+        class_bound=ROW_NORM,
+        n_levels=n_levels,
+        shares=shares,
+        signal=model.signal,
+        n_rounds=limits.n_rounds,
+    )
+    return _with_forecast(structure, model)
+
+
+def _cells_of_a_reference(model: _Model, n_cells: int) -> Structure:
+    """Take the cells of public records that look like the private ones, and release their means.
+
+    The covariances of the cells are those of the reference, so that their sums, released once, get
+    most of the budget.
+    """
+    structure = Structure(
+        sample_shape=model.shape,
+        n_classes=model.n_classes,
+        size=model.size,
+        chroma_size=model.chroma_size,
+        dim=model.dim,
+        n_components=min(model.dim, MAX_COMPONENTS),
+        n_cells=n_cells,
+        pooled=False,
+        headroom=_CELL_HEADROOM,
+        class_bound=ROW_NORM,
+        n_levels=0,
+        shares=dict(_REFERENCE_SHARES),
+        signal=model.signal,
+        by_reference=True,
+        n_rounds=1,
+    )
+    return _with_forecast(structure, model)
+
+
+def _columns_with_bounds(model: _Model, columns: str | None, limits: _Limits) -> Structure:
+    """Release the distribution of every column, and moments of normal scores with the rest.
+
+    Normal scores are centred and scaled, so that the sum of all rows is not released, nor are the
+    means of classes where each class has its own distributions. Where the signal is too weak for
+    distributions, the columns are scaled by their bounds and have moments like other vectors.
+    """
+    dim = model.dim
+    scaled = _moments_of_rows(model, 0, limits)
+    signal = model.n * model.mu / math.sqrt(2 * dim)
+    n_distributions = _n_distributions(signal, model.n_groups, scaled.pooled, columns)
+    if not n_distributions:
+        return replace(scaled, column_signal=signal)
+    own = n_distributions == model.n_groups
+    share = _OWN_COLUMN_SHARE if own else _COLUMN_SHARE
+    bin_signal = signal * math.sqrt(share) / n_distributions  # of a single bin with all records
+    n_bins = _n_bins(bin_signal)
+    rest = _model(model.n, model.shape, model.n_classes, model.mu * math.sqrt(1 - share))
+    moments = _moments_of_rows(rest, 0, limits)
+    known = ("overall", "means") if own else ("overall",)
+    names = [name for name in moments.shares if name not in known]
+    remaining = sum(moments.shares[name] for name in names)
+    shares = {"columns": share}
+    ratios = {"columns": bin_signal / n_bins}
+    for name in names:
+        shares[name] = moments.shares[name] * (1 - share) / remaining
+        ratios[name] = moments.signal_to_noise[name] / math.sqrt(remaining)
+    return replace(
+        moments,
+        shares=shares,
+        signal_to_noise=ratios,
+        signal=model.signal,
+        n_bins=n_bins,
+        own_columns=own,
+        column_signal=signal,
+    )
+
+
+# Numbers that the plans have in common.
+
+
+def _signal(n: int, n_classes: int, mu: float) -> float:
+    """Return the signal mu N / sqrt(C)."""
+    return mu * n / math.sqrt(max(1, n_classes))
+
+
+def _model(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> _Model:
+    r"""Return the reference model: the entries of vectors, or the low frequencies of images.
+
+    The number D of frequencies is the largest for which the edge of the second moments of all C
+    classes together is at most twice the mean variance of a coordinate, :math:`\sqrt2 R^2 \sqrt{2 D
+    C} / (\mu N) \le 2 R^2 / D`, that is D <= signal^(2/3).
+    """
+    if len(shape) != 3:
+        dim = math.prod(shape)
+        spectrum = torch.full((dim,), 0.25 / dim, dtype=torch.float64)
+        return _Model(n, shape, n_classes, mu, 0, 0, spectrum)
+    most = _signal(n, n_classes, mu) ** (2 / 3)
+    size = _n_frequencies(shape, most)
+    features = Frequencies(shape, size, max(1, size // 2))
+    return _Model(n, shape, n_classes, mu, size, features.chroma_size, features.reference)
+
+
+def _n_frequencies(shape: tuple[int, ...], most: float) -> int:
+    """Return the frequencies per axis whose total number is nearest to ``most``, within limits."""
+    channels, height, width = shape
+    side = min(height, width)
+    squares: float = channels
+    part = _GREY_PART
+    if channels == 3:
+        squares = _COLOUR_SQUARES
+        part = _COLOUR_PART
+    largest = round(part * side)
+    if side < _SMALL_SIDE:
+        largest = side
+    size = min(round(math.sqrt(most / squares)), largest)
+    return max(min(2, side), size)
+
+
+def _n_cells(model: _Model, limits: _Limits) -> int:
+    """Return the number of cells per class.
+
+    It is the largest for which the edge of the second moment of a cell is at most 2.5 times the
+    mean variance of its p directions: 2 p^1.5 n_cells / (mu N / C) <= 2.5.
+    """
+    p = min(model.dim, MAX_COMPONENTS)
+    most = _CELL_EDGE / 2 * model.class_signal / p**1.5
+    return int(min(limits.max_cells, max(1.0, most)))
+
+
+def _n_reference_cells(model: _Model, n_reference: int) -> int:
+    """Return the number of cells of a public reference; 0 for images and for records with classes.
+
+    It is the largest for which the noise of the mean of a cell is at most a quarter of the root
+    mean square norm of a row, 2.6 n_cells sqrt(p) / (mu_sums N) <= 1/4, where mu_sums is the budget
+    of the sums of the cells.
+    """
+    if len(model.shape) != 1 or model.n_classes:
+        return 0
+    p = min(model.dim, MAX_COMPONENTS)
+    mu_sums = model.mu * math.sqrt(_REFERENCE_SHARES["cell_means"])
+    by_noise = mu_sums * model.n / (8 * SUM_BOUND * math.sqrt(p))
+    return int(min(_MAX_REFERENCE_CELLS, by_noise, n_reference / _REFERENCE_PER_CELL))
+
+
+def _is_pooled(model: _Model) -> bool:
+    """Whether the edge of the second moment of one class hides the leading coordinate."""
+    leading_part = float(model.spectrum.max() / model.spectrum.sum())
+    leading = leading_part * (1 - BETWEEN) * ROW_NORM**2
+    edge = moment_edge(ROW_NORM, model.dim, model.class_signal)
+    return model.n_groups > 1 and leading < _HIDING_PART * edge
+
+
+def _n_levels(model: _Model, limits: _Limits) -> int:
+    """Return the number of levels of brightness of the histogram of the pixels; 0 for none.
+
+    The histogram gets as many levels as keep the expected count of a level at four times the
+    standard deviation of its noise.
+    """
+    if len(model.shape) != 3:
+        return 0
+    mu_tones = model.mu * math.sqrt(_TONE_SHARE)
+    n_levels = min(limits.max_levels, int(model.n * mu_tones / (2 * _LEVEL_SIGNAL)))
+    if n_levels < _LEAST_LEVELS:
+        return 0
+    return n_levels
+
+
+def _with_tones(shares: dict[str, float], payer: str) -> dict[str, float]:
+    """Return the shares with that of the histogram after the first, which another release pays."""
+    shared: dict[str, float] = {}
+    for name, share in shares.items():
+        shared[name] = share
+        if name == "overall":
+            shared["tones"] = _TONE_SHARE
+    shared[payer] -= _TONE_SHARE
+    return shared
+
+
+def _n_distributions(signal: float, n_groups: int, pooled: bool, columns: str | None) -> int:
+    """Return of how many groups of classes the columns are released.
+
+    That is the number of classes where each class has its own distributions, 1 where all classes
+    have one in common, and 0 where columns are scaled only.
+    """
+    if columns is not None:
+        choice(COLUMN_CHOICES, columns=columns)
+        return {"own": n_groups, "common": 1, "scaled": 0}[columns]
+    if signal >= OWN_COLUMN_SIGNAL * n_groups:
+        return n_groups
+    if signal >= COLUMN_SIGNAL and not pooled:
+        return 1
+    return 0
+
+
+def _n_bins(bin_signal: float) -> int:
+    """Return the number of bins of a column.
+
+    It is the largest out of 8, 64 and 256 for which the mean count of a bin is at least half of the
+    standard deviation of its noise, and 8 if none is.
+    """
+    n_bins = _BINS[0]
+    for size in _BINS:
+        if bin_signal / size >= _BIN_SIGNAL:
+            n_bins = size
+    return n_bins
+
+
+# The forecast.
+
+
+def moment_edge(bound: float, dim: int, mu: float) -> float:
+    """Return the largest eigenvalue of the noise of a second moment, by the semicircle law.
+
+    Args:
+        bound: Bound on the norm of a row.
+        dim: Dimension of the rows.
+        mu: Budget of the release.
+    """
+    return 2 * bound**2 * math.sqrt(dim) / mu
+
+
+def _with_forecast(structure: Structure, model: _Model) -> Structure:
+    """Return the structure with the signal-to-noise ratios of its releases under the model."""
+    shares = structure.shares
+    dim = structure.dim
+    within = (1 - BETWEEN) * (ROW_NORM / structure.headroom) ** 2
+    variance = min(within, structure.class_bound**2)  # within classes, after clipping
+    edge = _edge_of_all_classes(structure, model)
+    ratios = {
+        "overall": _ratio_of_overall(shares["overall"], model),
+        "means": _ratio_of_means(shares["means"], structure.headroom, model),
+        "moments": variance / dim / edge,
+    }
+    if "tones" in shares:
+        ratios["tones"] = model.n * model.mu * math.sqrt(_TONE_SHARE) / (2 * structure.n_levels)
+    cell_signal = model.class_signal / structure.n_cells
+    p = structure.n_components
+    if "cell_means" in shares:
+        share = shares["cell_means"] / structure.n_rounds
+        ratios["cell_means"] = 0.5 * cell_signal * math.sqrt(share / p) / (2 * SUM_BOUND)
+    if "cell_moments" in shares:
+        mu_cell = cell_signal * math.sqrt(shares["cell_moments"])
+        ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, mu_cell))
+    variances = model.spectrum / model.spectrum.sum() * variance
+    n_surviving = int((variances > edge).sum())
+    return replace(structure, signal_to_noise=ratios, n_surviving=n_surviving)
+
+
+def _edge_of_all_classes(structure: Structure, model: _Model) -> float:
+    """Return the edge of the second moment of all classes, per record."""
+    n_moments = 1 if structure.pooled else model.n_groups
+    mu = model.mu * math.sqrt(structure.shares["moments"])
+    edge = moment_edge(structure.class_bound, structure.dim, mu)
+    return edge * math.sqrt(n_moments) / model.n
+
+
+def _ratio_of_overall(share: float, model: _Model) -> float:
+    """Return the norm R n of the sum of all rows over that of its noise."""
+    return ROW_NORM * model.mu * math.sqrt(share / model.dim) * model.n / (2 * RAW_NORM)
+
+
+def _ratio_of_means(share: float, headroom: float, model: _Model) -> float:
+    """Return the norm of a class's sum about the mean of all rows, over that of its noise."""
+    distance = math.sqrt(BETWEEN / model.dim) / headroom
+    return distance * model.class_signal * math.sqrt(share) / 2
