@@ -1,12 +1,14 @@
-"""Released distributions of columns, normal scores, and their inverse: public maps and post-processing only.
+"""Released distributions of columns, normal scores, and their inverse.
 
-docs/tables.md has the method. The score of a value depends on its record and on released values only, so that scores
-are rows like any others to :mod:`dpswd.queries`. In an atom it is the mean of the normal quantiles.
+All of it is post-processing; docs/tables.md has the method. The score of a value depends on its
+record and on released values only, so that scores are rows like any others to :mod:`dpswd.queries`.
+In an atom, a bin of one value, it is the mean of the normal quantiles.
 
 Shapes: n rows, d columns, C classes, K bins (columns with fewer are padded), M nodes of all trees.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from scipy.optimize import nnls
@@ -14,31 +16,51 @@ from torch import Tensor, nn
 
 from dpswd.bins import Bins
 
-__all__ = ["NormalScores", "estimate"]
+__all__ = ["ColumnEstimate", "NormalScores", "estimate"]
 
-_TAIL = 1e-4  # probability at which scores end, at +-3.7
+# Probability at which scores end, at +-3.7: a single far record must not make a row long.
+_TAIL = 1e-4
+# Mass of a bin below which its mean score is not the quotient of two tiny numbers.
+_EMPTY_MASS = _TAIL / 10
+# Probability that keeps quantiles out of an empty last bin, which rounding could reach.
+_EDGE = 1e-7
+# Divisor that keeps quotients by an empty bin or a zero difference finite.
 _LEAST_MASS = 1e-12
-_EMPTY = 1.0  # groups below this many standard deviations are empty
-_LEAST_CLASS = 0.1  # share of a class, over that of equal classes
+# Groups of bins below this many standard deviations of their noise are empty.
+_EMPTY_COUNT = 1.0
+# Least size of a class, over that of equal classes: noise must not make a class vanish.
+_LEAST_CLASS = 0.1
+# Weight of the size of a class, which is known, against counts of weight 1 in the least squares.
+_SIZE_WEIGHT = 1e3
 
 
 class NormalScores(nn.Module):
-    """Released distributions of the columns of each class, and the map between values and normal scores."""
+    """Released distributions of the columns, and the map between values and normal scores.
 
-    def __init__(self, n_classes: int, n_columns: int, n_bins: int) -> None:
+    Args:
+        n_groups: Number of distributions of a column: the number C of classes, or 1 for all
+            together.
+        n_columns: Number d of columns.
+        n_bins: Most bins K of a column.
+    """
+
+    def __init__(self, n_groups: int, n_columns: int, n_bins: int) -> None:
         super().__init__()
-        self.masses = nn.Buffer(torch.zeros(n_classes, n_columns, n_bins, dtype=torch.float64))
+        masses = torch.zeros(n_groups, n_columns, n_bins, dtype=torch.float64)
+        self.masses = nn.Buffer(masses)
         self.edges = nn.Buffer(torch.zeros(n_columns, n_bins + 1, dtype=torch.float64))
         self.atoms = nn.Buffer(torch.zeros(n_columns, n_bins, dtype=torch.float64))
         self.last = nn.Buffer(torch.zeros(n_columns, dtype=torch.int64))
 
-    def set(self, bins: Bins, masses: Tensor) -> "NormalScores":
-        """Set the bins and the masses (C, d, K), which add up to 1 over the bins."""
-        self.masses.copy_(masses)
-        self.edges.copy_(bins.edges)
-        self.atoms.copy_(bins.atoms)
-        self.last.copy_(torch.tensor(bins.n_bins) - 1)
-        return self
+    @classmethod
+    def of(cls, bins: Bins, masses: Tensor) -> "NormalScores":
+        """Return the scores of bins with masses (C, d, K), which add up to 1 over the bins."""
+        scores = cls(*masses.shape)
+        scores.masses.copy_(masses)
+        scores.edges.copy_(bins.edges)
+        scores.atoms.copy_(bins.atoms)
+        scores.last.copy_(torch.tensor(bins.n_bins) - 1)
+        return scores
 
     @property
     def below(self) -> Tensor:
@@ -46,94 +68,155 @@ class NormalScores(nn.Module):
         return nn.functional.pad(self.masses.cumsum(2), (1, 0)).clamp(0, 1)
 
     def scores(self, rows: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the normal scores (n, d) of rows (n, d) of classes (n,), each of one record alone."""
-        bins = Bins(self.edges, self.atoms, tuple((self.last + 1).tolist())).index(rows)
-        column, below = torch.arange(rows.shape[1], device=rows.device), self.below
-        low, high = self.edges[column, bins], self.edges[column, bins + 1]
-        groups = (
-            rows.new_zeros(len(rows), dtype=torch.int64)
-            if labels is None
-            else labels % len(self.masses)
-        )
-        at = groups[:, None], column, bins
-        part = ((rows.double() - low) / (high - low)).clamp(0, 1)
-        quantile = torch.special.ndtri((below[at] + part * self.masses[at]).clamp(_TAIL, 1 - _TAIL))
-        return torch.where(self.atoms[column, bins].isnan(), quantile, self._means(below)[at])
+        """Return the normal scores (n, d) of rows, each of one record alone.
 
-    def _means(self, below: Tensor) -> Tensor:
-        """Return the mean normal score (C, d, K) of each bin; that of an empty bin is the quantile at its place."""
-        density = torch.exp(-torch.special.ndtri(below).square() / 2) / math.sqrt(2 * math.pi)
-        quantile = torch.special.ndtri(below[..., :-1].clamp(_TAIL, 1 - _TAIL))
-        return torch.where(self.masses > _TAIL / 10, -density.diff(dim=2) / self.masses, quantile)
+        Args:
+            rows: Values (n, d) of the columns.
+            labels: Classes (n,) of the rows; ``None`` where all have one distribution in common.
+        """
+        n_bins = tuple((self.last + 1).tolist())
+        bins = Bins(self.edges, self.atoms, n_bins).index(rows)
+        columns = torch.arange(rows.shape[1], device=rows.device)
+        groups = rows.new_zeros(len(rows), dtype=torch.int64)
+        if labels is not None:
+            groups = labels % len(self.masses)
+        index = (groups[:, None], columns, bins)
+        low = self.edges[columns, bins]
+        high = self.edges[columns, bins + 1]
+        part = ((rows.double() - low) / (high - low)).clamp(0, 1)
+        below = self.below
+        probabilities = below[index] + part * self.masses[index]
+        quantiles = torch.special.ndtri(probabilities.clamp(_TAIL, 1 - _TAIL))
+        is_atom = ~self.atoms[columns, bins].isnan()
+        return torch.where(is_atom, self._mean_scores(below)[index], quantiles)
+
+    def _mean_scores(self, below: Tensor) -> Tensor:
+        """Return the mean normal score (C, d, K) of each bin; an empty bin has its quantile."""
+        ends = torch.special.ndtri(below)
+        density = torch.exp(-ends.square() / 2) / math.sqrt(2 * math.pi)
+        means = -density.diff(dim=2) / self.masses
+        starts = below[..., :-1].clamp(_TAIL, 1 - _TAIL)
+        return torch.where(self.masses > _EMPTY_MASS, means, torch.special.ndtri(starts))
 
     def values(self, probabilities: Tensor, labels: Tensor) -> Tensor:
-        """Return the quantiles (n, d) of probabilities (n, d) of classes (n,); those of integers are to be rounded."""
-        given = probabilities.double().clamp(
-            1e-7, 1 - 1e-7
-        )  # rounding must not reach an empty last bin
-        below, bins = self.below, torch.zeros_like(given, dtype=torch.int64)
-        for c in labels.unique().tolist():
-            mine = labels == c
-            bins[mine] = torch.searchsorted(
-                below[c, :, 1:].contiguous(), given[mine].T.contiguous(), right=True
-            ).T
-        bins, column = bins.minimum(self.last), torch.arange(given.shape[1], device=given.device)
-        at = labels[:, None], column, bins
-        low, high = self.edges[column, bins], self.edges[column, bins + 1]
-        part = ((given - below[at]) / self.masses[at].clamp(min=_LEAST_MASS)).clamp(0, 1)
-        atoms = self.atoms[column, bins]
+        """Return quantiles (n, d) of the columns; those of integer columns are to be rounded.
+
+        Args:
+            probabilities: Probabilities (n, d).
+            labels: Groups (n,) of distributions: classes, or 0.
+        """
+        inner = probabilities.double().clamp(_EDGE, 1 - _EDGE)
+        below = self.below
+        bins = self._bins_at(inner, labels, below)
+        columns = torch.arange(inner.shape[1], device=inner.device)
+        index = (labels[:, None], columns, bins)
+        low = self.edges[columns, bins]
+        high = self.edges[columns, bins + 1]
+        masses = self.masses[index].clamp(min=_LEAST_MASS)
+        part = ((inner - below[index]) / masses).clamp(0, 1)
+        atoms = self.atoms[columns, bins]
         return torch.where(atoms.isnan(), low + part * (high - low), atoms).float()
 
+    def _bins_at(self, probabilities: Tensor, labels: Tensor, below: Tensor) -> Tensor:
+        """Return the bins (n, d) in which the distributions reach probabilities (n, d)."""
+        bins = torch.zeros_like(probabilities, dtype=torch.int64)
+        for c in labels.unique().tolist():
+            mine = labels == c
+            ends = below[c, :, 1:].contiguous()
+            levels = probabilities[mine].T.contiguous()
+            bins[mine] = torch.searchsorted(ends, levels, right=True).T
+        return bins.minimum(self.last)
 
-def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> tuple[Tensor, Tensor]:
-    """Return the most likely masses (C, d, K) of the bins, and the sizes (C,) of the classes, from counts (C, M)."""
-    parts = counts.split([groups for _, _, groups in bins.levels], dim=1)
-    # every level counts all records of a class; a coarse one has less noise
-    precision = torch.tensor([1 / groups for _, _, groups in bins.levels], dtype=torch.float64)
-    sizes = (torch.stack([part.sum(1) for part in parts], dim=1) * precision).sum(
-        1
-    ) / precision.sum()
-    sizes = sizes.clamp(min=_LEAST_CLASS * n / len(counts))
-    sizes = sizes * (n / sizes.sum())
+
+@dataclass(frozen=True, eq=False)
+class ColumnEstimate:
+    """Estimated distributions of columns, and sizes of classes."""
+
+    masses: Tensor  # (C, d, K), which add up to 1 over the bins
+    sizes: Tensor  # (C,), which add up to the number of records
+
+
+def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> ColumnEstimate:
+    """Return the most likely masses of the bins and sizes of the classes.
+
+    Args:
+        bins: Public bins of the columns.
+        counts: Released counts (C, M) in the nodes of the trees.
+        sigma: Standard deviation of a count.
+        n: Number of records, which is public.
+    """
+    counts_of_levels = counts.split([groups for _, _, groups in bins.levels], dim=1)
+    sizes = _sizes(bins, counts_of_levels, n)
+    pulled = [_pulled(level, sizes, sigma) for level in counts_of_levels]
     masses = torch.zeros(len(counts), *bins.atoms.shape, dtype=torch.float64)
-    pulled = [_pulled(part, sizes, sigma) for part in parts]
-    for j, count in enumerate(bins.n_bins):
-        levels = [
-            (level, width)
-            for level, (column, width, _) in zip(pulled, bins.levels, strict=True)
-            if column == j
-        ]
+    for j, n_bins in enumerate(bins.n_bins):
+        trees: list[tuple[Tensor, int]] = []
+        for level, (column, width, _) in zip(pulled, bins.levels, strict=True):
+            if column == j:
+                trees.append((level, width))
         for c, size in enumerate(sizes.tolist()):
-            masses[c, j, :count] = _most_likely(
-                [(level[c], width) for level, width in levels], size, sigma
-            )
-    return masses, sizes
+            own = [(level[c], width) for level, width in trees]
+            masses[c, j, :n_bins] = _most_likely(own, size, sigma)
+    return ColumnEstimate(masses, sizes)
+
+
+def _sizes(bins: Bins, counts_of_levels: tuple[Tensor, ...], n: int) -> Tensor:
+    """Return the sizes (C,) of the classes, which add up to n.
+
+    Every level of every tree counts all records of a class. A level with few groups has less noise,
+    and its weight is the inverse of their number.
+    """
+    weights = torch.tensor([1 / groups for _, _, groups in bins.levels], dtype=torch.float64)
+    totals = torch.stack([level.sum(1) for level in counts_of_levels], dim=1)
+    sizes = (totals * weights).sum(1) / weights.sum()
+    sizes = sizes.clamp(min=_LEAST_CLASS * n / len(sizes))
+    return sizes * (n / sizes.sum())
 
 
 def _pulled(counts: Tensor, sizes: Tensor, sigma: float) -> Tensor:
-    """Return counts (C, groups) of one level, pulled to the shares of all classes (James-Stein)."""
-    shares = sizes / sizes.sum()
-    prior = shares[:, None] * counts.sum(0)
-    noise_sq = sigma**2 * (1 - 2 * shares + len(sizes) * shares.square())
-    found = (counts - prior).square().sum().clamp(min=_LEAST_MASS)
-    return prior + (counts - prior) * (1 - noise_sq.sum() * counts.shape[1] / found).clamp(min=0)
+    """Return counts (C, groups) of one level, pulled to those of all classes (James-Stein).
+
+    Args:
+        counts: Released counts (C, groups).
+        sizes: Sizes (C,) of the classes.
+        sigma: Standard deviation of a count.
+    """
+    parts = sizes / sizes.sum()
+    prior = parts[:, None] * counts.sum(0)
+    noise_sq = sigma**2 * (1 - 2 * parts + len(sizes) * parts.square())
+    distance = (counts - prior).square().sum().clamp(min=_LEAST_MASS)
+    expected = noise_sq.sum() * counts.shape[1]
+    return prior + (counts - prior) * (1 - expected / distance).clamp(min=0)
 
 
 def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) -> Tensor:
-    """Return the masses (K,) of bins by nonnegative least squares, from the levels of the tree and their widths."""
-    count = len(levels[0][0])
-    index, kept = torch.arange(count), torch.ones(count, dtype=torch.bool)
-    for level, width in levels[1:]:
-        kept &= (level >= _EMPTY * sigma)[index // width]
-    kept = kept if kept.any() else ~kept
-    heavy = 1e3 / math.sqrt(count)  # weight of the sum of all bins, which is known
-    groups = [index // width == torch.arange(len(level))[:, None] for level, width in levels]
-    system = torch.cat([*(group.double() for group in groups), torch.full((1, count), heavy)])[
-        :, kept
-    ]
-    wanted = torch.cat(
-        [*(level for level, _ in levels), torch.tensor([heavy * size], dtype=torch.float64)]
-    )
-    masses = torch.zeros(count, dtype=torch.float64)
-    masses[kept] = torch.from_numpy(nnls(system.numpy(), wanted.numpy())[0])
+    """Return the masses (K,) of the bins of a column, by nonnegative least squares.
+
+    Bins in groups that are empty up to noise have no mass.
+
+    Args:
+        levels: Counts (groups,) of each level of the tree, bins first, and the bins per group.
+        size: Number of records of the class.
+        sigma: Standard deviation of a count.
+    """
+    n_bins = len(levels[0][0])
+    index = torch.arange(n_bins)
+    used = torch.ones(n_bins, dtype=torch.bool)
+    for counts, width in levels[1:]:
+        used &= (counts >= _EMPTY_COUNT * sigma)[index // width]
+    if not used.any():
+        used = ~used
+    weight = _SIZE_WEIGHT / math.sqrt(n_bins)
+    equations = []
+    results = []
+    for counts, width in levels:
+        groups = torch.arange(len(counts))[:, None]
+        equations.append((index // width == groups).double())
+        results.append(counts)
+    equations.append(torch.full((1, n_bins), weight))
+    results.append(torch.tensor([weight * size], dtype=torch.float64))
+    system = torch.cat(equations)[:, used]
+    solution, _ = nnls(system.numpy(), torch.cat(results).numpy())
+    masses = torch.zeros(n_bins, dtype=torch.float64)
+    masses[used] = torch.from_numpy(solution)
     return masses / masses.sum()

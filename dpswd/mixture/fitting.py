@@ -1,29 +1,37 @@
 r"""Fit of the one-shot generator: a mixture of normal distributions, from sums over all records.
 
 Releases of all N records, each with its share of the squared mu of the budget
-(:func:`dpswd.mixture.structure.forecast`):
+(:func:`dpswd.mixture.forecast.forecast`):
 
 1. the sum of the rows and of their squared norms, which centres and scales them;
 2. for images, the shares of pixels at each level of brightness;
 3. counts and sums per class;
 4. second moments about the released means, per class or of all classes together;
-5. counts and sums per cell, where the forecast has several cells per class, three times: the means of one are the
-   centres of the next (Lloyd's algorithm), except with a public reference;
+5. counts and sums per cell, where the structure has several cells per class, three times: the means
+   of one are the centres of the next (Lloyd's algorithm), except with a public reference;
 6. second moments per cell, likewise, unless the cells are those of a public reference.
 
-Of tables with public bounds and enough records, the distribution of every column is released in place of 1, and of 3
-where each class has its own. Rows are then normal scores (:mod:`dpswd.mixture.columns`).
+Of tables with public bounds and enough records, the distribution of every column is released in
+place of 1, and of 3 where each class has its own. Rows are then normal scores
+(:mod:`dpswd.mixture.columns`).
 
-Privacy. Scale, directions and cells follow from earlier releases and public numbers, and the cell of a record from this
-record besides. So each release is a Gaussian mechanism of constant sensitivity on all records, and they compose
-adaptively (docs/theory/accounting.md, Propositions 16 and 19). Everything else is post-processing.
+Privacy. Scale, directions and cells follow from earlier releases and public numbers, and the cell
+of a record from this record besides. So each release is a Gaussian mechanism of constant
+sensitivity on all records, and they compose adaptively (docs/theory/accounting.md, Propositions 16
+and 19). Everything else is post-processing.
+
+Each step takes released values and returns new ones; none changes a value that it was given. A step
+``_release_...`` makes the release of one query, which draws the noise (:mod:`dpswd.queries`).
+
+Shapes: C classes (1 where there are none), K cells of all classes, D dimensions of the rows, p
+leading ones.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,13 +40,15 @@ from dpswd._progress import say
 from dpswd._provenance import mark_runs
 from dpswd._symmetric import root
 from dpswd.budget.budget import Budget
-from dpswd.errors import InputError
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
 from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, estimate
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
+from dpswd.mixture.plan import Queries
+from dpswd.mixture.row_functions import AboutClassMeans, InCells, RowMap
 from dpswd.mixture.structure import (
     LEAST_COUNT,
     MOMENT_BOUND,
@@ -48,30 +58,39 @@ from dpswd.mixture.structure import (
     Structure,
 )
 from dpswd.networks.generator import seeded
-from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
+from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateRecords
 from dpswd.row_copy import LabelledRows
 
-__all__ = ["fit"]
+__all__ = ["CONTRAST", "RESIDUAL", "fit"]
 
-_CONTRAST = 0.3  # of photographs, standard deviation of its logarithm
-_RESIDUAL = (
-    0.6  # amplitude of the frequencies that are not released, over that of the reference spectrum
-)
-_DARK = 0.1  # a mean border darker than this is taken for black
-_LEAST_VARIANCE = 1e-9
-_MOSTLY_CLIPPED = (
-    0.75  # mean squared norm of clipped rows, over the bound, from which most of them were clipped
-)
+# Standard deviation of the logarithm of the contrast of photographs.
+CONTRAST = 0.3
+# Amplitude of the frequencies that are not released, over that of the reference spectrum.
+RESIDUAL = 0.6
+# Mean brightness of the border of a mean image from which the ground is not taken for black.
+_DARK = 0.1
+# Mean squared norm of clipped rows, over the bound, from which most of them were clipped.
+_MOSTLY_CLIPPED = 0.75
+# Least mean squared distance of rows from their mean, over R^2: noise must not make it negative.
+_LEAST_SPREAD = 0.1
+# A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
+_LEAST_CELL = 0.1
+# Records that are drawn to find the tone curve.
+_N_TONES = 1000
 
 
 def fit(
     records: PrivateRecords,
     budget: Budget,
     *,
+    structure: Structure | None = None,
     centre: float | None = None,
     radius: float | None = None,
     residual: bool | None = None,
+    residual_amplitude: float = RESIDUAL,
+    contrast: float = CONTRAST,
+    rare: float = moments.RARE,
     reference: Tensor | None = None,
     noise_seed: int | None = None,
     progress: bool = False,
@@ -82,75 +101,167 @@ def fit(
     Args:
         records: The private records; their number, shape, classes, bounds and kinds are public.
         budget: The budget, not entered; its queries are set here.
-        centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0 (vectors).
+        structure: What is released and how the budget is shared; ``None`` for the
+            :func:`~dpswd.mixture.forecast.forecast` of the records and the budget.
+        centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0
+            (vectors).
         radius: Public guess of the norm of a centred vector, for vectors without bounds.
-        residual: Draw the frequencies that are not released from the spectrum of photographs, and vary the contrast;
-            ``None`` for colour images only.
+        residual: Draw the frequencies that are not released from the spectrum of photographs, and
+            vary the contrast; ``None`` for colour images only.
+        residual_amplitude: Amplitude of these frequencies, over that of photographs.
+        contrast: Standard deviation of the logarithm of the contrast; 0 does not vary it.
+        rare: Part of the mean count below which a class is rare, and its covariance is pulled to
+            that of all classes; 0 for no rare class.
         reference: Public vectors (n, d) like the private ones, for vectors without classes.
         noise_seed: For tests only: NOT PRIVATE.
         progress: Show what to expect.
-        jitter: Public constants ``shift``, ``rotation``, ``zoom``, ``shear`` and ``elastic`` of generated images; see
-            :func:`dpswd.features.jitter.jitter`.
+        jitter: Public constants ``shift``, ``rotation``, ``zoom``, ``shear`` and ``elastic`` of
+            generated images; see :func:`dpswd.features.jitter.jitter`.
 
     Returns:
         The generator; its ``structure`` is the :class:`~dpswd.mixture.structure.Structure`.
 
     Raises:
-        InputError: If a number is out of range; nothing is released then.
+        InputError: If a number is out of range or the structure is not one of these records;
+            nothing is released then.
         BudgetExceededError: If the shared ledger does not cover the run.
+
+    Warns:
+        UtilityWarning: If the forecast is noise, or most of the vectors were clipped.
 
     Example:
         >>> import tempfile
         >>> records = PrivateRecords(torch.rand(300, 8, 8), torch.arange(300) % 2, classes=[0, 1])
-        >>> budget = Budget(records, target_epsilon=10, target_delta=1e-5, run_dir=tempfile.mkdtemp())
+        >>> run_dir = tempfile.mkdtemp()
+        >>> budget = Budget(records, target_epsilon=10, target_delta=1e-5, run_dir=run_dir)
         >>> generator = fit(records, budget)
         >>> generator(generator.latent(5), torch.tensor([0, 1, 1, 0, 0])).shape
         torch.Size([5, 1, 8, 8])
     """
-    n, shape, n_reference = len(records), records.shape, 0 if reference is None else len(reference)
-    structure = forecast(
-        n, shape, records.n_classes, budget.mu, n_reference, records.bounds is not None
-    )
-    base = _public_map(records, structure, centre, radius)
-    queries = _queries(structure, records, noise_seed)
-    generator = _generator(structure, residual, base, jitter, queries.get("columns"))
-    budget.queries = list(queries.values())
-    if structure.is_noise or progress:
-        say(f"{'Warning: ' if structure.is_noise else ''}{structure.verdict}")
+    n_reference = 0 if reference is None else len(reference)
+    if structure is None:
+        bounded = records.bounds is not None
+        structure = forecast(
+            len(records), records.shape, records.n_classes, budget.mu, n_reference, bounded
+        )
+    _check_structure(structure, records, n_reference)
+    feature_map = _feature_map(records, structure, centre, radius)
+    queries = Queries.of(structure, records, noise_seed)
+    setup = _Setup(records, structure, feature_map, queries, reference)
+    if residual is None:
+        residual = len(records.shape) == 3 and records.shape[0] == 3
+    generator = _empty_generator(setup, residual, contrast, jitter)  # refuses wrong options
+    budget.queries = queries.in_order()
+    if structure.is_noise:
+        warnings.warn(structure.verdict, UtilityWarning, stacklevel=2)
+    elif progress:
+        say(structure.verdict)
 
-    steps = _Fit(records, structure, base, queries, generator)
+    # The releases, in their order.
     with budget:
-        steps.release_rows()
-        steps.release_classes()
+        columns = _release_columns(setup)
+        rows = _release_scale(setup, columns)
+        below = _release_tones(setup)
+        classes = _release_means(setup, rows, columns)
+        spread = _release_moments(setup, rows, classes, rare)
         if progress and structure.n_classes > 1:
-            say(structure.rarest(steps.counts.tolist(), released=True))
-        if structure.n_cells == 1:
-            steps.set_classes()
-        else:
-            steps.release_cells(reference)
-    steps.set_map()
-    generator.class_names, generator.layout, generator.kinds = (
-        records.classes,
-        records.layout,
-        records.kinds,
-    )
+            say(structure.rarest(classes.counts.tolist(), released=True))
+        cells = _first_cells(setup, classes, spread)
+        for query in queries.cell_means:
+            cells = _release_cell_means(setup, query, spread, cells)
+        if queries.cell_moments is not None:
+            cells = _release_cell_moments(setup, queries.cell_moments, spread, cells)
+
+    # Post-processing: the released values become the buffers of the generator.
+    generator.proportions = classes.parts.tolist()
+    _set_cells(generator, spread, cells)
+    _set_decoding(generator, spread.rows)
+    if residual:
+        _set_residual(generator, spread.rows, residual_amplitude)
+    if below is not None:
+        _set_tones(generator, below)
+    if generator.jitter:
+        _set_padding(generator)
+    generator.class_names = records.classes
+    generator.layout = records.layout
+    generator.kinds = records.kinds
     generator.structure = structure
     mark_runs(generator, budget.statement()["weights_from_runs"])
     return generator.eval()
 
 
-def _public_map(
+# Before the first release
+
+
+@dataclass(frozen=True, eq=False)
+class _Setup:
+    """What is known before the first release: public numbers, and the handle of the records."""
+
+    records: PrivateRecords
+    structure: Structure
+    feature_map: FeatureMap
+    queries: Queries
+    reference: Tensor | None  # public vectors (n, d)
+
+    @property
+    def n(self) -> int:
+        """Number N of records."""
+        return len(self.records)
+
+    @property
+    def n_leading(self) -> int:
+        """Number p of leading directions."""
+        return self.structure.n_components
+
+    @property
+    def row_norm(self) -> float:
+        """Root mean square norm of the scaled rows."""
+        return ROW_NORM / self.structure.headroom
+
+    def reference_variances(self) -> Tensor:
+        """Return public variances (D,) of the scaled rows."""
+        variances = torch.ones(self.feature_map.dim, dtype=torch.float64)
+        if isinstance(self.feature_map, Frequencies):
+            variances = self.feature_map.reference
+        return variances * (self.row_norm**2 / variances.sum())
+
+
+def _check_structure(structure: Structure, records: PrivateRecords, n_reference: int) -> None:
+    """Refuse a structure that is not one of these records."""
+    remedy = "forecast the structure of these records"
+    if structure.sample_shape != tuple(records.shape):
+        shape = tuple(records.shape)
+        raise InputError(
+            f"Expected a structure of records of shape {shape}, got one of "
+            f"{structure.sample_shape}; {remedy}."
+        )
+    if structure.n_classes != records.n_classes:
+        raise InputError(
+            f"Expected a structure of {records.n_classes} classes, got one of "
+            f"{structure.n_classes}; {remedy}."
+        )
+    if "columns" in structure.shares and records.bounds is None:
+        raise InputError(
+            "Expected bounds of the columns for a structure that releases them, got none; "
+            "pass bounds=[(low, high), ...]."
+        )
+    if structure.by_reference and not n_reference:
+        raise InputError(
+            "Expected a reference for a structure that has its cells, got none; pass reference."
+        )
+
+
+def _feature_map(
     records: PrivateRecords, structure: Structure, centre: float | None, radius: float | None
 ) -> Frequencies | Flatten:
-    """Return the map from records to rows."""
+    """Return the public map from records to rows: frequencies, scaled columns, or the entries."""
     if len(records.shape) == 3:
         if radius is not None:
             raise InputError(
                 f"Expected a radius of vectors only, got radius={radius:g} of images; leave it out."
             )
-        return Frequencies(
-            records.shape, structure.size, structure.chroma_size, 0.5 if centre is None else centre
-        )
+        grey = 0.5 if centre is None else centre
+        return Frequencies(records.shape, structure.size, structure.chroma_size, grey)
     if records.bounds is not None:
         if radius is not None or centre is not None:
             raise InputError(
@@ -158,284 +269,350 @@ def _public_map(
             )
         return Columns(records.bounds)
     if radius is None:
-        remedy = "pass bounds=[(low, high), ...] (--bounds FILE), or radius, a guess of the norm of a vector"
         raise InputError(
-            f"Expected public limits of every column of the vectors, got none; {remedy}."
+            "Expected public limits of every column of the vectors, got none; pass "
+            "bounds=[(low, high), ...] (--bounds FILE), or radius, a guess of the norm of a vector."
         )
     return Flatten(records.shape, centre or 0.0, radius)
 
 
-def _generator(
-    structure: Structure,
-    residual: bool | None,
-    base: FeatureMap,
-    jitter: dict[str, float],
-    columns: Any,
+def _empty_generator(
+    setup: _Setup, residual: bool, contrast: float, jitter: Mapping[str, float]
 ) -> MixtureGenerator:
-    shape = structure.sample_shape
-    residual = len(shape) == 3 and shape[0] == 3 if residual is None else residual
-    generator = MixtureGenerator(
-        shape,
+    """Return a generator of the right sizes, whose buffers are set after the releases."""
+    structure = setup.structure
+    columns = setup.queries.columns
+    is_image = len(structure.sample_shape) == 3
+    return MixtureGenerator(
+        structure.sample_shape,
         structure.n_classes,
         structure.n_cells,
         structure.n_components,
         structure.dim,
-        bounded=len(shape) == 3 or isinstance(base, Columns),
+        bounded=is_image or isinstance(setup.feature_map, Columns),
         n_levels=structure.n_levels,
         residual=residual,
-        contrast=_CONTRAST if residual else 0.0,
+        contrast=contrast if residual else 0.0,
         jitter=jitter,
         n_bins=0 if columns is None else max(columns.bins.n_bins),
         own_columns=structure.own_columns,
     )
-    if isinstance(base, Columns):
-        generator.low.copy_(base.low)
-        generator.high.copy_(base.low + base.width)
-    return generator
 
 
-def _queries(structure: Structure, records: PrivateRecords, seed: int | None) -> dict[str, Any]:
-    """Return the queries in the order of their releases, each with its share of the budget."""
-    bounds: Any = records.bounds
-    dim, p, classes = structure.dim, structure.n_components, max(1, structure.n_classes)
-    cells, groups = classes * structure.n_cells, classes if structure.own_columns else 1
-    kinds: dict[str, Callable[..., Any]] = {
-        "columns": partial(ColumnCounts, groups, bounds, records.kinds, structure.n_bins),
-        "overall": partial(SumAndNorm, dim, RAW_NORM),
-        "tones": partial(ClassMeans, 1, structure.n_levels, ROW_NORM),
-        "means": partial(ClassMeans, classes, dim, ROW_NORM),
-        "moments": partial(
-            ClassCovariances, 1 if structure.pooled else classes, dim, structure.class_bound
-        ),
-        "cell_means": partial(ClassMeans, cells, p, ROW_NORM),
-        "cell_moments": partial(ClassCovariances, cells, p, ROW_NORM),
-    }
-    made: dict[str, Any] = {}
-    for name, share in structure.shares.items():
-        rounds = (
-            [f"cell_means_{i}" for i in range(structure.n_rounds)]
-            if name == "cell_means"
-            else [name]
+# The releases
+
+
+@dataclass(frozen=True, eq=False)
+class _ReleasedColumns:
+    """Released distributions of the columns, and the sizes of the classes that follow from them."""
+
+    scores: NormalScores
+    sizes: Tensor  # (C,), or (1,) where all classes have their distributions in common
+
+
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """Released counts and means of classes."""
+
+    counts: Tensor  # (C,)
+    means: Tensor  # (C, D)
+    overall: Tensor  # (D,), mean of all rows
+
+    @property
+    def parts(self) -> Tensor:
+        """Proportions (C,) of the classes."""
+        return self.counts / self.counts.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class _Spread:
+    """Released spread of the rows, in principal directions."""
+
+    rows: RowMap  # turned to these directions
+    means: Tensor  # (C, D), of classes
+    covariances: Tensor  # (C, D, D), of classes
+    pooled: Tensor  # (D, D), covariance within all classes together
+    between: float  # variance of the means of classes
+
+    @property
+    def variances(self) -> Tensor:
+        """Variances (D,) within all classes together, not too small."""
+        return self.pooled.diagonal().clamp(min=moments.LEAST_VARIANCE)
+
+    def deviation(self, n_leading: int) -> float:
+        """Return the root mean square distance from the mean, in the leading directions."""
+        return float(self.variances[:n_leading].sum().sqrt())
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Cells of all classes, in the leading directions."""
+
+    centres: Tensor  # (K, p), a record is in the cell of the nearest centre of its class
+    means: Tensor  # (K, p)
+    counts: Tensor  # (K,), equal ones before their release
+    roots: Tensor | None  # (K, p, p), of the covariances; None before their release
+
+
+def _release_columns(setup: _Setup) -> _ReleasedColumns | None:
+    """Release the distributions of the columns, if the structure has them."""
+    query = setup.queries.columns
+    if query is None:
+        return None
+    counts = query.release(setup.records)
+    estimated = estimate(query.bins, counts, query.mechanism.sigma, setup.n)
+    return _ReleasedColumns(NormalScores.of(query.bins, estimated.masses), estimated.sizes)
+
+
+def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
+    """Release centre and scale of the rows, which get the root mean square norm of the structure.
+
+    Normal scores of columns are centred and have norm sqrt(D), so that nothing is released for
+    them.
+    """
+    feature_map = setup.feature_map
+    if columns is not None:
+        mean = torch.zeros(feature_map.dim, dtype=torch.float64)
+        scale = setup.row_norm / math.sqrt(feature_map.dim)
+        return RowMap(feature_map, scale, mean, columns.scores)
+    query = setup.queries.overall
+    assert query is not None  # a structure without columns has it
+    total, squares = query.release(setup.records, rows=feature_map)
+    mean_square = squares / setup.n
+    if mean_square > _MOSTLY_CLIPPED * RAW_NORM**2 and type(feature_map) is Flatten:
+        problem = f"Most vectors are longer than twice radius={feature_map.radius:g}"
+        effect = "were clipped, so that the synthetic ones are too short"
+        remedy = "state bounds of the columns, or a larger radius"
+        warnings.warn(f"{problem} and {effect}; {remedy}.", UtilityWarning, stacklevel=3)
+    mean, spread = moments.mean_and_spread(total, squares, setup.n, query.mechanism.sigma)
+    spread = min(max(spread, _LEAST_SPREAD * ROW_NORM**2), RAW_NORM**2)
+    scale = ROW_NORM / (setup.structure.headroom * math.sqrt(spread))
+    return RowMap(feature_map, scale, mean)
+
+
+def _release_tones(setup: _Setup) -> Tensor | None:
+    """Release the shares of the pixels at each level of brightness, if the structure has levels.
+
+    Returns:
+        Proportions (n_levels - 1,) of the pixels below each edge between two levels.
+    """
+    query = setup.queries.tones
+    if query is None:
+        return None
+    levels = partial(histogram, n_levels=setup.structure.n_levels)
+    _, sums = query.release(setup.records, rows=levels)
+    sizes = sums[0].clamp(min=0)
+    parts = sizes / sizes.sum().clamp(min=moments.LEAST_VARIANCE)
+    return parts.cumsum(0)[:-1]
+
+
+def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None) -> _Classes:
+    """Release counts and means of classes.
+
+    Where each class has its own distributions of columns, the normal scores of a class have mean 0,
+    and the counts follow from the columns.
+    """
+    query = setup.queries.means
+    if query is None:
+        assert columns is not None  # a structure without means has columns
+        means = torch.zeros(len(columns.sizes), rows.dim, dtype=torch.float64)
+        return _Classes(columns.sizes, means, means[0])
+    counts, sums = query.release(setup.records, rows=rows)
+    counts = counts.clamp(min=LEAST_COUNT * setup.n / len(counts))
+    variances = setup.reference_variances()
+    means = moments.class_means(counts, sums, variances, query.mechanism.sigma)
+    return _Classes(counts, means, sums.sum(0) / counts.sum())
+
+
+def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float) -> _Spread:
+    """Release second moments about the means of classes, and turn all to the principal directions.
+
+    The directions are those of the covariance of all rows, within and between classes, in
+    descending order of their variances.
+    """
+    query = setup.queries.moments
+    pooled_only = setup.structure.pooled
+    about = LabelledRows(AboutClassMeans(rows, classes.means))
+    released = query.release(setup.records, rows=about)
+    n = setup.n if pooled_only else classes.counts.sum()
+    within = moments.nearest_spectrum(released.sum(0) / n)
+    apart = classes.means - classes.overall
+    between = (apart * classes.parts[:, None]).T @ apart
+    directions = torch.linalg.eigh(within + between).eigenvectors.flip(1)
+    pooled = directions.T @ within @ directions
+    if pooled_only:
+        covariances = pooled.expand(len(classes.counts), -1, -1)
+    else:
+        of_classes = released / classes.counts[:, None, None]
+        covariances = moments.class_covariances(
+            classes.counts,
+            directions.T @ of_classes @ directions,
+            pooled,
+            query.mechanism.sigma,
+            setup.structure.n_cells,
+            rare,
         )
-        for i, each in enumerate(rounds):  # with noise of their own
-            made[each] = kinds[name](
-                share=share / len(rounds), noise_seed=None if seed is None else seed + i
-            )
-    return made
+    return _Spread(
+        rows=rows.turned(directions),
+        means=classes.means @ directions,
+        covariances=covariances,
+        pooled=pooled,
+        between=float(between.trace()),
+    )
 
 
-class _Rows:
-    """Row function: a public map, centred, scaled and rotated by released values; or normal scores in its place."""
-
-    def __init__(
-        self, base: FeatureMap, scale: float, mean: Tensor, columns: NormalScores | None = None
-    ) -> None:
-        self.base, self.scale, self.mean, self.columns = base, scale, mean, columns
-        self.directions: Tensor | None = None  # columns (D, D)
-
-    def __call__(
-        self, values: Tensor, labels: Tensor | None = None, n_leading: int | None = None
-    ) -> Tensor:
-        """Map records (n, ...) to their coordinates in the leading directions; all of them unless ``n_leading``."""
-        found = (
-            self.base(values).double() - self.mean
-            if self.columns is None
-            else self.columns.scores(values, labels)
-        )
-        rows: Tensor = found * self.scale
-        return rows if self.directions is None else rows @ self.directions[:, :n_leading]
-
-    def decode(self, rows: Tensor) -> Tensor:
-        """Map rows (n, D) to records, or to normal scores."""
-        unturned = rows if self.directions is None else rows @ self.directions.T
-        unscaled = (unturned / self.scale + self.mean).float()
-        return unscaled if self.columns is not None else self.base.decode(unscaled)
+def _first_cells(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
+    """Return the cells before their releases; where a class has one cell, that is all."""
+    structure = setup.structure
+    p = setup.n_leading
+    if structure.n_cells == 1:
+        return _one_cell_per_class(setup, classes, spread)
+    means = spread.means[:, :p]
+    pooled = spread.pooled[:p, :p]
+    counts = torch.ones(structure.n_groups * structure.n_cells, dtype=torch.float64)
+    if not structure.by_reference:
+        centres = moments.first_centres(means, pooled, structure.n_cells).flatten(0, 1)
+        return _Cells(centres, centres, counts, roots=None)
+    assert setup.reference is not None  # checked with the structure
+    public = spread.rows.leading(setup.reference, None, p)
+    moved = moments.like_reference(public, means[0], pooled)
+    centres, covariances = moments.reference_cells(moved, structure.n_cells)
+    return _Cells(centres, centres, counts, root(covariances))
 
 
-@dataclass(eq=False)
-class _Fit:
-    """Releases of one fit, and what follows from them for the generator; see the module's docstring for the numbers."""
+def _one_cell_per_class(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
+    """Return one cell per class, with the reference variance of the rows.
 
-    records: PrivateRecords
-    structure: Structure
-    base: FeatureMap
-    queries: dict[str, Any]
-    generator: MixtureGenerator
-    rows: _Rows = field(init=False)
-    counts: Tensor = field(init=False)  # (C,) records of classes
-    means: Tensor = field(init=False)  # (C, D) of classes
-    covariances: Tensor = field(init=False)  # (C, D, D) of classes
-    pooled: Tensor = field(init=False)  # (D, D), within all classes together
-    overall: Tensor = field(init=False)  # (D,) mean of all rows
-    between: float = field(init=False)  # variance of the means of classes
-    variances: Tensor = field(init=False)  # (D,), the diagonal of ``pooled``, not too small
-    below: Tensor | None = None  # shares of pixels below each level of brightness
+    Clipping and noise have changed their variance. One factor gives all classes together what the
+    reference has less the variance between classes and that of the remaining directions.
+    """
+    p = setup.n_leading
+    means = spread.means[:, :p]
+    covariances = spread.covariances[:, :p, :p]
+    traces = covariances.diagonal(dim1=1, dim2=2).sum(1)
+    released = max(float(classes.parts @ traces), moments.LEAST_VARIANCE)
+    total = float(setup.reference_variances().sum())
+    expected = total - spread.between - float(spread.variances[p:].sum())
+    limit = ROW_NORM / setup.structure.class_bound  # where all of the rows are clipped
+    scale = math.sqrt(min(max(expected / released, 1.0), limit**2))
+    counts = torch.ones(len(means), dtype=torch.float64)
+    return _Cells(means, means, counts, scale * root(covariances))
 
-    def release_rows(self) -> None:
-        """Release centre and scale, brightness, and counts and means of classes (1. to 3.), or columns."""
-        n, queries, structure = len(self.records), self.queries, self.structure
-        if "columns" in queries:
-            self._release_columns(queries["columns"])
-        else:
-            self._release_overall(queries["overall"])
-        if "tones" in queries:
-            shares = partial(histogram, n_levels=structure.n_levels)
-            levels = queries["tones"].release(self.records, rows=shares)[1][0].clamp(min=0)
-            self.below = (levels / levels.sum().clamp(min=1e-9)).cumsum(0)[:-1]
-        if "means" in queries:
-            counts, sums = queries["means"].release(self.records, rows=self.rows)
-            self.counts = counts.clamp(min=LEAST_COUNT * n / len(counts))
-            noise = queries["means"].mechanism.sigma
-            self.means = moments.class_means(self.counts, sums, self.reference_variances(), noise)
-            self.overall = sums.sum(0) / self.counts.sum()
-        self.generator.proportions = (self.counts / self.counts.sum()).tolist()
 
-    def _release_columns(self, query: ColumnCounts) -> None:
-        """Release the columns, of which the rows are the normal scores."""
-        dim, columns = self.base.dim, self.generator.columns
-        assert columns is not None
-        released = query.release(self.records)
-        masses, self.counts = estimate(
-            query.bins, released, query.mechanism.sigma, len(self.records)
-        )
-        self.means = torch.zeros(len(self.counts), dim, dtype=torch.float64)
-        self.overall = self.means[0]
-        scale = ROW_NORM / (self.structure.headroom * math.sqrt(dim))
-        self.rows = _Rows(self.base, scale, self.overall, columns.set(query.bins, masses))
+def _release_cell_means(setup: _Setup, query: ClassMeans, spread: _Spread, cells: _Cells) -> _Cells:
+    """Release counts and sums of cells, and return cells with these counts and means.
 
-    def _release_overall(self, query: SumAndNorm) -> None:
-        """Release centre and scale of the rows, which get the root mean square norm of the structure."""
-        n, base = len(self.records), self.base
-        total, squares = query.release(self.records, rows=base)
-        if squares / n > _MOSTLY_CLIPPED * RAW_NORM**2 and type(base) is Flatten:
-            so = "so that the synthetic ones are too short; state bounds of the columns, or a larger radius"
-            say(
-                f"Warning: most vectors are longer than twice radius={base.radius:g} and were clipped, {so}."
-            )
-        mean, spread = moments.mean_and_spread(total, squares, n, query.mechanism.sigma)
-        spread = min(max(spread, 0.1 * ROW_NORM**2), RAW_NORM**2)
-        self.rows = _Rows(base, ROW_NORM / (self.structure.headroom * math.sqrt(spread)), mean)
+    The means of the cells before become the centres. Sums are of deviations from these.
+    """
+    p = setup.n_leading
+    centres = cells.means
+    unit = SUM_BOUND * spread.deviation(p) / ROW_NORM  # a row at the bound gets norm R
+    counts, sums = query.release(
+        setup.records, rows=_in_cells(setup, spread, centres, centres, unit)
+    )
+    counts = counts.clamp(min=_LEAST_CELL * float(counts.mean()))
+    moved = moments.cell_means(
+        counts, sums * unit, spread.variances[:p], query.mechanism.sigma * unit
+    )
+    return replace(cells, centres=centres, means=centres + moved, counts=counts)
 
-    def reference_variances(self) -> Tensor:
-        """Return public variances (D,) of the scaled rows."""
-        base = self.base
-        variances = (
-            base.reference
-            if isinstance(base, Frequencies)
-            else torch.ones(base.dim, dtype=torch.float64)
-        )
-        return variances * ((ROW_NORM / self.structure.headroom) ** 2 / variances.sum())
 
-    def release_classes(self) -> None:
-        """Release second moments about the means (4.) and turn all to the principal directions."""
-        rows, means, counts, query = self.rows, self.means, self.counts, self.queries["moments"]
-        about = LabelledRows(lambda values, labels: (rows(values, labels) - means[labels], labels))
-        released = query.release(self.records, rows=about)
-        n = len(self.records) if self.structure.pooled else counts.sum()
-        pooled = moments.nearest_spectrum(released.sum(0) / n)
-        apart = means - self.overall
-        between = (apart * (counts / counts.sum())[:, None]).T @ apart
-        rows.directions = directions = torch.linalg.eigh(pooled + between).eigenvectors.flip(1)
-        self.pooled, self.between = directions.T @ pooled @ directions, float(between.trace())
-        self.means = means @ directions
-        self.covariances = self.pooled.expand(len(means), -1, -1)
-        if not self.structure.pooled:
-            turned = directions.T @ (released / counts[:, None, None]) @ directions
-            noise, n_cells = query.mechanism.sigma, self.structure.n_cells
-            self.covariances = moments.class_covariances(
-                counts, turned, self.pooled, noise, n_cells
-            )
-        self.variances = self.pooled.diagonal().clamp(min=_LEAST_VARIANCE)
-        self.generator.tail.copy_(self.variances[self.structure.n_components :].sqrt())
+def _release_cell_moments(
+    setup: _Setup, query: ClassCovariances, spread: _Spread, cells: _Cells
+) -> _Cells:
+    """Release second moments of cells about their means, and return cells with covariances."""
+    p = setup.n_leading
+    unit = MOMENT_BOUND * spread.deviation(p) / ROW_NORM
+    rows = _in_cells(setup, spread, cells.centres, cells.means, unit)
+    released = query.release(setup.records, rows=rows)
+    covariances = moments.cell_covariances(
+        cells.counts,
+        released * unit**2,
+        query.mechanism.sigma * unit**2,
+        _weights(cells, setup.structure.n_cells),
+        cells.means,
+        spread.covariances[:, :p, :p],
+    )
+    return replace(cells, roots=root(covariances))
 
-    def set_classes(self) -> None:
-        """Set one cell per class, with the reference variance of the rows, which clipping and noise have changed."""
-        p = self.structure.n_components
-        covariances, tail = self.covariances[:, :p, :p], self.variances[p:]
-        found = float(
-            (self.counts / self.counts.sum()) @ covariances.diagonal(dim1=1, dim2=2).sum(1)
-        )
-        wanted = float(self.reference_variances().sum()) - self.between - float(tail.sum())
-        limit = ROW_NORM / self.structure.class_bound  # where all of them are clipped
-        scale = math.sqrt(min(max(wanted / max(found, _LEAST_VARIANCE), 1.0), limit**2))
-        self.generator.means.copy_(self.means)
-        self.generator.roots.copy_(scale * root(covariances))
 
-    def release_cells(self, reference: Tensor | None) -> None:
-        """Release counts, sums and, without a reference, second moments of cells (5. and 6.)."""
-        n_cells, p = self.structure.n_cells, self.structure.n_components
-        pooled, variances = self.pooled[:p, :p], self.variances[:p]
-        deviation = float(variances.sum().sqrt())
-        if self.structure.by_reference:
-            assert reference is not None
-            public = self.rows(reference, n_leading=p)
-            like = moments.like_reference(public, self.means[0, :p], pooled)
-            means, covariances = moments.reference_cells(like, n_cells)
-        else:
-            means = moments.centres(self.means[:, :p], pooled, n_cells).flatten(0, 1)
-        unit = SUM_BOUND * deviation / ROW_NORM  # a row at the bound gets norm R
-        for query in (self.queries[f"cell_means_{i}"] for i in range(self.structure.n_rounds)):
-            centres = means
-            counts, sums = query.release(self.records, rows=self._in_cells(centres, centres, unit))
-            counts = counts.clamp(min=0.1 * float(counts.mean()))  # small cells are mostly noise
-            means = centres + moments.cell_means(
-                counts, sums * unit, variances, query.mechanism.sigma * unit
-            )
-        weights = counts.unflatten(0, (-1, n_cells))
-        weights = weights / weights.sum(1, keepdim=True)
-        if (query := self.queries.get("cell_moments")) is not None:
-            unit, of_classes = MOMENT_BOUND * deviation / ROW_NORM, self.covariances[:, :p, :p]
-            scaled = (
-                query.release(self.records, rows=self._in_cells(centres, means, unit)) * unit**2
-            )
-            noise = query.mechanism.sigma * unit**2
-            covariances = moments.cell_covariances(
-                counts, scaled, noise, weights, means, of_classes
-            )
-        self.generator.weights.copy_(weights)
-        self.generator.means.copy_(
-            torch.cat([means, self.means[:, p:].repeat_interleave(n_cells, 0)], dim=1)
-        )
-        self.generator.roots.copy_(root(covariances))
+def _in_cells(
+    setup: _Setup, spread: _Spread, centres: Tensor, about: Tensor, unit: float
+) -> LabelledRows:
+    """Return the row function of leading coordinates about points (K, p) of the cells."""
+    of_classes = centres.unflatten(0, (-1, setup.structure.n_cells))
+    return LabelledRows(InCells(spread.rows, of_classes, about, unit))
 
-    def _in_cells(self, centres: Tensor, about: Tensor, unit: float) -> LabelledRows:
-        """Return leading coordinates about those of the cell, which is that of the nearest centre."""
-        rows, n_cells, p = self.rows, self.structure.n_cells, self.structure.n_components
 
-        def cells(values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            leading = rows(values, labels, p)
-            found = moments.cell_of(leading, labels, centres.unflatten(0, (-1, n_cells)))
-            return (leading - about[found]) / unit, found
+def _weights(cells: _Cells, n_cells: int) -> Tensor:
+    """Return the proportions (C, n_cells) of the cells of each class."""
+    counts: Tensor = cells.counts.unflatten(0, (-1, n_cells))
+    return counts / counts.sum(1, keepdim=True)
 
-        return LabelledRows(cells)
 
-    def set_map(self) -> None:
-        """Set the map from rows to records: decoding, frequencies that are not released, tones, border."""
-        generator, rows = self.generator, self.rows
-        identity = torch.eye(self.base.dim, dtype=torch.float64)
-        offset = rows.decode(torch.zeros_like(identity[:1]))
-        generator.offset.copy_(offset.flatten())
-        generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
-        if generator.residual:
-            assert isinstance(self.base, Frequencies)
-            spectrum = reference_spectrum(generator.sample_shape).flatten()
-            spectrum[self.base.index] = 0
-            contrast = min(1.0, 1 / rows.scale)  # of the records, over that of the reference
-            generator.residual_scale.copy_(
-                _RESIDUAL * contrast * spectrum.unflatten(0, generator.sample_shape)
-            )
-        if (
-            self.below is not None
-        ):  # generated pixels have the released shares below the edges between levels
-            with seeded(0):  # the codes hide nothing, and every process must draw the same
-                labels = generator.labels(1000, "released")
-                latent = generator.latent(len(labels))
-            made = generator.linear(generator.rows(latent, generator.cell(latent, labels)), latent)
-            values = made.flatten().sort().values
-            generator.tones.copy_(values[(self.below * (len(values) - 1)).long()])
-        if generator.jitter:
-            proportions = generator.means.new_tensor(generator.proportions)
-            mean = proportions @ generator.means.unflatten(0, (len(proportions), -1)).mean(1)
-            picture = generator.linear(mean[None])[0].mean(0)
-            border = torch.cat([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-            generator.reflect.fill_(bool(border.mean() > _DARK))
+# After the last release
+
+
+def _set_cells(generator: MixtureGenerator, spread: _Spread, cells: _Cells) -> None:
+    """Set weights, means and covariances of the cells, and variances of the other directions."""
+    assert cells.roots is not None  # set by the reference, by one cell per class, or released
+    p = generator.n_components
+    n_cells = generator.n_cells
+    remaining = spread.means[:, p:].repeat_interleave(n_cells, 0)
+    generator.weights.copy_(_weights(cells, n_cells))
+    generator.means.copy_(torch.cat([cells.means, remaining], dim=1))
+    generator.roots.copy_(cells.roots)
+    generator.tail.copy_(spread.variances[p:].sqrt())
+
+
+def _set_decoding(generator: MixtureGenerator, rows: RowMap) -> None:
+    """Set the affine map from rows to records, the distributions of columns, and the bounds."""
+    identity = torch.eye(rows.dim, dtype=torch.float64)
+    offset = rows.decode(torch.zeros_like(identity[:1]))
+    generator.offset.copy_(offset.flatten())
+    generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
+    if rows.scores is not None and generator.columns is not None:
+        generator.columns.load_state_dict(rows.scores.state_dict())
+    if isinstance(rows.feature_map, Columns):
+        generator.low.copy_(rows.feature_map.low)
+        generator.high.copy_(rows.feature_map.low + rows.feature_map.width)
+
+
+def _set_residual(generator: MixtureGenerator, rows: RowMap, amplitude: float) -> None:
+    """Set the standard deviations of the frequencies that are not released.
+
+    They are those of the reference spectrum times ``amplitude``, and times the contrast of the
+    records over that of the reference, where it is lower.
+    """
+    assert isinstance(rows.feature_map, Frequencies)  # of images
+    spectrum = reference_spectrum(generator.sample_shape).flatten()
+    spectrum[rows.feature_map.index] = 0
+    contrast = min(1.0, 1 / rows.scale)
+    scale = amplitude * contrast * spectrum.unflatten(0, generator.sample_shape)
+    generator.residual_scale.copy_(scale)
+
+
+def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
+    """Set the tone curve so that generated pixels have the released proportions below each edge.
+
+    Args:
+        generator: The generator, whose cells and decoding are set.
+        below: Released proportions (n_levels - 1,) of the pixels below each edge between levels.
+    """
+    with seeded(0):  # the codes hide nothing, and every process must draw the same
+        labels = generator.labels(_N_TONES, "released")
+        latent = generator.latent(len(labels))
+    cells = generator.cells(latent, labels)
+    images = generator.linear(generator.mixture_rows(latent, cells), latent)
+    pixels = images.flatten().sort().values
+    generator.tones.copy_(pixels[(below * (len(pixels) - 1)).long()])
+
+
+def _set_padding(generator: MixtureGenerator) -> None:
+    """Let jitter reflect images at their border, unless the border of the mean image is black."""
+    n_classes = generator.weights.shape[0]
+    proportions = generator.means.new_tensor(generator.proportions)
+    of_classes = generator.means.unflatten(0, (n_classes, -1)).mean(1)
+    image = generator.linear((proportions @ of_classes)[None])[0].mean(0)
+    border = torch.cat([image[0], image[-1], image[:, 0], image[:, -1]])
+    generator.reflect.fill_(bool(border.mean() > _DARK))

@@ -2,12 +2,17 @@ r"""Mixture of normal distributions as a generator.
 
 .. math:: x = J(T(D(m_c + (L_c z, s \odot z')) + r))
 
-One latent coordinate selects the cell c among those of the class; z and z' are the latent coordinates of the p leading
-and of the remaining directions. D maps rows to records, and r has the unreleased frequencies, drawn from the reference
-spectrum. With ``contrast``, z, z' and r of a record have one log-normal factor in common, since photographs differ in
-contrast. The tone curve T limits pixels to [0, 1], and clamping limits columns to their bounds; J is the jitter of
-:mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released distributions of the
-columns of their class (:mod:`dpswd.mixture.columns`).
+One latent coordinate selects the cell c among those of the class. z and z' are the latent
+coordinates of the p leading and of the remaining directions. D maps rows to records, and r has the
+frequencies that are not released, drawn from the reference spectrum. With ``contrast``, z, z' and r
+of a record have one log-normal factor in common, since photographs differ in contrast. The tone
+curve T limits pixels to [0, 1], and clamping limits columns to their bounds. J is the jitter of
+:mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released
+distributions of the columns of their class (:mod:`dpswd.mixture.columns`).
+
+Shapes: n records, C classes (1 where there are none), n_cells per class, D dimensions of the rows,
+    the p leading ones with covariances of cells. A latent code has D coordinates of rows, one that
+    selects the cell, those of jitter, and one for every pixel of the residual.
 """
 
 import math
@@ -25,11 +30,31 @@ from dpswd.networks.generator import Generator
 
 __all__ = ["MixtureGenerator"]
 
+# Least width of a level of the tone curve, and least standard deviation of a score: no division by
+# 0.
+_LEAST_WIDTH = 1e-6
+
 
 class MixtureGenerator(Generator):
-    """Mixture of normal distributions, a tone curve and jitter; :func:`dpswd.mixture.fit` sets the buffers.
+    """Mixture of normal distributions, a tone curve and jitter; :func:`dpswd.mixture.fit` sets it.
 
-    Shapes: C classes, n_cells per class, D dimensions of the rows, the p leading ones with covariances of cells.
+    Args:
+        sample_shape: Shape of a record.
+        n_classes: Number of classes; 0 for none.
+        n_cells: Cells per class.
+        n_components: Number p of leading directions.
+        dim: Dimension D of the rows; ``None`` for p.
+        bounded: Whether records are limited: pixels to [0, 1], columns to their bounds.
+        n_levels: Levels of the tone curve, at least 3; 0 limits by clamping.
+        residual: Whether frequencies that are not released are drawn from the reference spectrum.
+        contrast: Standard deviation of the logarithm of the factor, whose square has mean 1.
+        jitter: Public amounts of jitter, for images.
+        n_bins: Most bins of the distributions of columns, of which rows are the normal scores; 0
+            for no such distributions.
+        own_columns: Whether each class has its own distributions of columns.
+
+    Raises:
+        InputError: If jitter or a residual is asked of vectors, or an amount is not valid.
     """
 
     def __init__(
@@ -37,128 +62,179 @@ class MixtureGenerator(Generator):
         sample_shape: tuple[int, ...] = (1, 28, 28),
         n_classes: int = 10,
         n_cells: int = 5,
-        n_components: int = 40,  # p
-        dim: int | None = None,  # D, by default p
-        bounded: bool = True,  # limit records to ``low`` and ``high``: pixels to [0, 1], columns to their bounds
-        n_levels: int = 0,  # of the tone curve, at least 3; 0 clamps
-        residual: bool = False,  # draw the unreleased frequencies from the reference spectrum
-        contrast: float = 0.0,  # standard deviation of the logarithm of the factor, whose square has mean 1
-        jitter: Mapping[str, float] | None = None,  # public amounts, for images
-        n_bins: int = 0,  # of the distributions of columns, of which rows are the normal scores
-        own_columns: bool = True,  # whether each class has its own distributions of columns
+        n_components: int = 40,
+        dim: int | None = None,
+        bounded: bool = True,
+        n_levels: int = 0,
+        residual: bool = False,
+        contrast: float = 0.0,
+        jitter: Mapping[str, float] | None = None,
+        n_bins: int = 0,
+        own_columns: bool = True,
     ) -> None:
-        dim = n_components if dim is None else dim
-        check_amounts(jitter or {})
-        amounts = {name: amount for name, amount in (jitter or {}).items() if amount}
+        jitter = dict(jitter or {})
+        check_amounts(jitter)
+        amounts = {name: amount for name, amount in jitter.items() if amount}
+        if dim is None:
+            dim = n_components
         if (amounts or residual) and len(sample_shape) != 3:
             raise InputError(
-                f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; leave them out."
+                f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; "
+                "leave them out."
             )
-        size, cells = math.prod(sample_shape), max(1, n_classes) * n_cells
-        super().__init__(
-            sample_shape,
-            n_classes,
-            dim + 1 + (N_CODES if amounts else 0) + (size if residual else 0),
-        )
-        self.n_cells, self.n_components, self.dim = n_cells, n_components, dim
-        self.bounded, self.n_levels, self.residual = bounded, n_levels, residual
-        self.contrast, self.n_bins, self.own_columns = contrast, n_bins, own_columns
+        n_entries = math.prod(sample_shape)
+        jitter_end = dim + 1
+        if amounts:
+            jitter_end += N_CODES
+        latent_dim = jitter_end
+        residual_shape: tuple[int, ...] = (0,)
+        if residual:
+            latent_dim += n_entries
+            residual_shape = tuple(sample_shape)
+        super().__init__(sample_shape, n_classes, latent_dim)
+        self.n_cells = n_cells
+        self.n_components = n_components
+        self.dim = dim
+        self.bounded = bounded
+        self.n_levels = n_levels
+        self.residual = residual
+        self.contrast = contrast
+        self.n_bins = n_bins
+        self.own_columns = own_columns
         self.jitter: dict[str, Any] = amounts
-        self.weights = nn.Buffer(torch.full((max(1, n_classes), n_cells), 1 / n_cells))
-        self.means = nn.Buffer(torch.zeros(cells, dim))
-        self.roots = nn.Buffer(torch.zeros(cells, n_components, n_components))
+        self._jitter_end = jitter_end
+        is_image = len(sample_shape) == 3
+        n_groups = max(1, n_classes)
+        n_all = n_groups * n_cells
+        self.weights = nn.Buffer(torch.full((n_groups, n_cells), 1 / n_cells))
+        self.means = nn.Buffer(torch.zeros(n_all, dim))
+        self.roots = nn.Buffer(torch.zeros(n_all, n_components, n_components))
         self.tail = nn.Buffer(torch.zeros(dim - n_components))
-        self.synthesis = nn.Buffer(torch.zeros(dim, size))
-        self.offset = nn.Buffer(torch.zeros(size))
-        self.residual_scale = nn.Buffer(torch.zeros(sample_shape if residual else (0,)))
-        self.tones = nn.Buffer(
-            (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1) if n_levels else torch.zeros(0)
-        )
+        self.synthesis = nn.Buffer(torch.zeros(dim, n_entries))
+        self.offset = nn.Buffer(torch.zeros(n_entries))
+        self.residual_scale = nn.Buffer(torch.zeros(residual_shape))
+        self.tones = nn.Buffer(_even_tones(n_levels))
         self.reflect = nn.Buffer(torch.tensor(False))
-        self.low = nn.Buffer(torch.zeros(1 if len(sample_shape) == 3 else sample_shape))
+        self.low = nn.Buffer(torch.zeros(1 if is_image else sample_shape))
         self.high = nn.Buffer(torch.ones_like(self.low))
-        groups = max(1, n_classes) if own_columns else 1
-        self.columns = NormalScores(groups, sample_shape[0], n_bins) if n_bins else None
-        self.frequencies = Frequencies(sample_shape, 1) if residual else None
+        self.columns = None
+        if n_bins:
+            n_distributions = n_groups if own_columns else 1
+            self.columns = NormalScores(n_distributions, sample_shape[0], n_bins)
+        self.frequencies = None
+        if residual:
+            self.frequencies = Frequencies(sample_shape, 1)
 
     def latent(self, n: int, spread: float = 1.0) -> Tensor:
-        """Draw normal codes (n, latent_dim); those of the noise within cells are multiplied by contrast and spread."""
+        """Draw normal codes (n, latent_dim).
+
+        Those of rows and residual are multiplied by ``spread`` and by the contrast of the record;
+        those that select the cell and the jitter are not.
+        """
         latent = super().latent(n)
         if not self.contrast and spread == 1:
             return latent
-        factor = spread * torch.exp(
-            self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2
-        )
-        end = self.dim + 1 + (N_CODES if self.jitter else 0)
-        return torch.cat(
-            [factor * latent[:, : self.dim], latent[:, self.dim : end], factor * latent[:, end:]],
-            dim=1,
-        )
+        exponent = self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2
+        factor = spread * torch.exp(exponent)
+        rows = factor * latent[:, : self.dim]
+        residual = factor * latent[:, self._jitter_end :]
+        return torch.cat([rows, latent[:, self.dim : self._jitter_end], residual], dim=1)
 
-    def cell(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Return the cell (n,) that coordinate D of each code (n, latent_dim) selects."""
+    def cells(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Return the cells (n,) that coordinate D of codes (n, latent_dim) selects."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
-        inside = (torch.special.ndtr(latent[:, self.dim, None]) > edges).sum(1)
+        uniform = torch.special.ndtr(latent[:, self.dim, None])
+        inside = (uniform > edges).sum(1)
         return cast(Tensor, labels * self.n_cells + inside)
 
-    def rows(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Return rows (n, D) of the mixture."""
+    def mixture_rows(self, latent: Tensor, cells: Tensor) -> Tensor:
+        """Map codes (n, latent_dim) of cells (n,) to rows (n, D) of the mixture."""
         p = self.n_components
-        z = latent[:, :p, None]
+        leading = latent[:, :p, None]
         rows = self.means[cells]
         rows[:, p:] += self.tail * latent[:, p : self.dim]
-        for c in cells.unique().tolist():  # one product per cell; a root per code takes much memory
+        # One product per cell: a root for every code would take much memory.
+        for c in cells.unique().tolist():
             mine = cells == c
-            rows[mine, :p] += (self.roots[c] @ z[mine])[:, :, 0]
+            rows[mine, :p] += (self.roots[c] @ leading[mine])[:, :, 0]
         return rows
 
-    def limited(self, records: Tensor) -> Tensor:
-        """Limit records to their bounds, by the tone curve if there is one."""
+    def limit(self, records: Tensor) -> Tensor:
+        """Limit records to their bounds, by the tone curve if there is one.
+
+        The tone curve is linear between two tones: a pixel at the middle of tones k - 1 and k gets
+        the brightness k / (n_levels - 1).
+        """
         if not self.n_levels:
             return records.clamp(self.low, self.high)
-        upper = torch.bucketize(records, self.tones).clamp(1, len(self.tones) - 1)
-        start, end = self.tones[upper - 1], self.tones[upper]
-        part = ((records - start) / (end - start).clamp(min=1e-6)).clamp(0, 1)
+        tones = self.tones
+        upper = torch.bucketize(records, tones).clamp(1, len(tones) - 1)
+        start = tones[upper - 1]
+        width = (tones[upper] - start).clamp(min=_LEAST_WIDTH)
+        part = ((records - start) / width).clamp(0, 1)
         values = (upper - 0.5 + part) / (self.n_levels - 1)
-        return values.where(records >= self.tones[0], 0.0).where(records <= self.tones[-1], 1.0)
+        values = values.where(records >= tones[0], 0.0)
+        return values.where(records <= tones[-1], 1.0)
 
-    def quantiles(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return records (n, d) whose columns have the released distributions, from scores (n, d) of classes (n,)."""
-        assert self.columns is not None
+    def column_values(self, columns: NormalScores, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return records whose columns have the released distributions.
+
+        The mixture's own distribution of a score maps it to (0, 1), and the released distribution
+        of the column maps this to a value.
+
+        Args:
+            columns: Released distributions of the columns.
+            scores: Scores (n, d).
+            labels: Classes (n,).
+        """
         p = self.n_components
         means = self.means @ self.synthesis + self.offset
-        variances = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
-        variances = variances + (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
+        leading = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
+        remaining = (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
+        deviations = (leading + remaining).sqrt().clamp(min=_LEAST_WIDTH)
         weights: Tensor = self.weights
         if not self.own_columns:  # one mixture of the cells of all classes
-            weights = (weights * weights.new_tensor(self.proportions)[:, None]).reshape(1, -1)
+            proportions = weights.new_tensor(self.proportions)
+            weights = (weights * proportions[:, None]).reshape(1, -1)
             labels = torch.zeros_like(labels)
-        means, deviations = (
-            each.unflatten(0, weights.shape) for each in (means, variances.sqrt().clamp(min=1e-6))
-        )
-        inside = torch.special.ndtr(
-            (scores[:, None] - means[labels]) / deviations[labels]
-        )  # of each cell (n, cells, d)
-        below = (weights[labels][:, :, None] * inside).sum(1)
-        return self.columns.values(below, labels).clamp(self.low, self.high)
+        means = means.unflatten(0, weights.shape)
+        deviations = deviations.unflatten(0, weights.shape)
+        distances = (scores[:, None] - means[labels]) / deviations[labels]  # (n, cells, d)
+        of_cells = torch.special.ndtr(distances)
+        below = (weights[labels][:, :, None] * of_cells).sum(1)
+        return columns.values(below, labels).clamp(self.low, self.high)
 
     def linear(self, rows: Tensor, latent: Tensor | None = None) -> Tensor:
-        """Map rows (n, D) to records without limits, with the residual of latent codes if they are given."""
-        records = (rows @ self.synthesis + self.offset).unflatten(1, self.sample_shape)
+        """Map rows (n, D) to records without limits.
+
+        With codes (n, latent_dim), the frequencies that are not released are added.
+        """
+        flat = rows @ self.synthesis + self.offset
+        records = flat.unflatten(1, self.sample_shape)
         if latent is not None and self.frequencies is not None:
-            codes = latent[:, -math.prod(self.sample_shape) :].unflatten(1, self.sample_shape)
-            records = records + self.frequencies.from_frequencies(codes * self.residual_scale)
+            n_entries = math.prod(self.sample_shape)
+            codes = latent[:, -n_entries:].unflatten(1, self.sample_shape)
+            residual = self.frequencies.from_frequencies(codes * self.residual_scale)
+            records = records + residual
         return cast(Tensor, records)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """See :class:`Generator`."""
-        records = self.linear(self.rows(latent, self.cell(latent, labels)), latent)
+        """Map codes (n, latent_dim) and classes (n,) to records ``(n, *sample_shape)``."""
+        rows = self.mixture_rows(latent, self.cells(latent, labels))
+        records = self.linear(rows, latent)
         if self.columns is not None:
-            return self.quantiles(records, labels)
-        records = self.limited(records) if self.bounded else records
+            return self.column_values(self.columns, records, labels)
+        if self.bounded:
+            records = self.limit(records)
         if not self.jitter:
             return records
-        codes = latent[:, self.dim + 1 : self.dim + 1 + N_CODES]
-        return jitter(
-            records, codes, padding="reflection" if bool(self.reflect) else "zeros", **self.jitter
-        )
+        codes = latent[:, self.dim + 1 : self._jitter_end]
+        padding = "reflection" if bool(self.reflect) else "zeros"
+        return jitter(records, codes, padding=padding, **self.jitter)
+
+
+def _even_tones(n_levels: int) -> Tensor:
+    """Return edges (n_levels - 1,) half-way between equidistant levels; none without levels."""
+    if not n_levels:
+        return torch.zeros(0)
+    return (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1)

@@ -1,10 +1,11 @@
-r"""Means and covariances of classes and cells from released counts, sums and second moments: post-processing only.
+r"""Means and covariances of classes and cells from released counts, sums and second moments.
 
-docs/generation.md states what is done and why. The cell of a record depends on this record, on public numbers and on
-released values only, so that a cell is a class like any other to :mod:`dpswd.queries`.
+All of it is post-processing; docs/generation.md states what is done and why. The cell of a record
+depends on this record, on public numbers and on released values only, so that a cell is a class
+like any other to :mod:`dpswd.queries`.
 
-Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standard deviation of an entry of a released
-sum, or of a diagonal entry of a released second moment.
+Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standard deviation of an
+entry of a released sum, or of a diagonal entry of a released second moment.
 """
 
 from typing import cast
@@ -15,139 +16,226 @@ from torch import Tensor
 
 from dpswd._symmetric import of_eigenvalues, positive_part, root
 
-_LEAST_VARIANCE = (
-    1e-9  # a released covariance may have no positive eigenvalue; k-means needs distinct rows
-)
-_MOST_CLIPPED = 4.0  # largest factor that gives clipped second moments their variance back
-RARE = 0.5  # a class with fewer records, as a part of their mean number, is rare
-_FAINTEST = 6.0  # largest variance over the noise of a rare class below which its covariance stays as released
-_POOLED_ROWS = 5  # weight of the covariance within all cells of a reference in that of one cell
+# A released covariance may have no positive eigenvalue, and k-means needs distinct rows.
+LEAST_VARIANCE = 1e-9
+# Least ratio of the variance of a signal to its reference, which keeps Wiener's weights above zero.
+_LEAST_RATIO = 1e-3
+# Largest factor that gives clipped second moments their variance back: a larger one is mostly
+# noise.
+_MOST_CLIPPED = 4.0
+# A class with fewer records than this part of their mean number is rare.
+RARE = 0.5
+# The covariance of a rare class stays as released where its noise exceeds a sixth of the largest
+# variance: it then holds what is left of a mean that is mostly noise.
+_FAINTEST = 6.0
+# Rows that the covariance within all cells of a reference counts for in the covariance of a cell.
+_POOLED_ROWS = 5
+# Synthetic rows of each class from which the first centres are found.
+_N_SYNTHETIC = 3000
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
-    """Nearest positive semidefinite matrix (d, d) of the same trace: noise spreads a spectrum and keeps its sum."""
+    """Nearest positive semidefinite matrix (d, d) of the same trace.
+
+    Noise spreads a spectrum and keeps its sum.
+    """
 
     def nearest(values: Tensor) -> Tensor:
+        """Project ascending eigenvalues (d,) on those of the same sum that are not negative."""
         descending = values.flip(0)
-        excess = (descending.cumsum(0) - descending.sum().clamp(min=0)) / torch.arange(
-            1, len(values) + 1
-        )
+        total = descending.sum().clamp(min=0)
+        numbers = torch.arange(1, len(values) + 1)
+        excess = (descending.cumsum(0) - total) / numbers
         n_positive = int((descending > excess).sum())
-        return (values - excess[max(n_positive, 1) - 1]).clamp(min=0)
+        last = max(n_positive, 1) - 1
+        return (values - excess[last]).clamp(min=0)
 
     return of_eigenvalues(nearest, matrix)
 
 
 def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
-    """Mean (d,) and mean squared distance from it, from released sums of n rows (d,) and of their squared norms."""
-    mean = total / n  # whose norm the noise makes too large
-    return mean, squares / n - float(mean.square().sum()) + len(mean) * (noise / n) ** 2
+    """Return the mean (d,) of n rows, and their mean squared distance from it.
+
+    Args:
+        total: Released sum (d,) of the rows.
+        squares: Released sum of their squared norms.
+        n: Number of the rows.
+        noise: Standard deviation of an entry of the sum, which makes the norm of the mean too
+            large.
+    """
+    mean = total / n
+    excess = len(mean) * (noise / n) ** 2
+    return mean, squares / n - float(mean.square().sum()) + excess
 
 
 def class_means(counts: Tensor, sums: Tensor, reference: Tensor, noise: float) -> Tensor:
-    """Means (C, d) of counts (C,) and sums (C, d), pulled towards that of all records; public variances (d,)."""
+    """Return the means (C, d) of classes, pulled towards that of all records.
+
+    Args:
+        counts: Released counts (C,).
+        sums: Released sums (C, d).
+        reference: Public variances (d,) of the rows.
+        noise: Standard deviation of an entry of a sum.
+    """
     overall = sums.sum(0) / counts.sum()
     difference = sums / counts[:, None] - overall
-    return overall + difference * signal_weight(
-        difference, reference, (noise / counts).square()[:, None]
-    )
+    noise_sq = (noise / counts).square()[:, None]
+    return overall + difference * signal_weight(difference, reference, noise_sq)
 
 
 def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Tensor:
-    """Wiener's weights of noisy differences from a prior, whose variance is a multiple of ``reference``.
+    """Return Wiener's weights of noisy differences from a prior.
 
-    The weight is the variance of the signal over that of signal and noise. The multiple is fitted by moments.
+    The weight is the variance of the signal over that of signal and noise. The variance of the
+    signal is a multiple of ``reference``, and the multiple is fitted by moments, mostly of the
+    entries above the noise.
+
+    Args:
+        difference: Noisy differences (..., d).
+        reference: Their variances up to one factor, of a shape that expands to that of
+            ``difference``.
+        noise_sq: Variances of the noise, likewise.
     """
-    trust = (
-        (reference / (reference + noise_sq)).square().expand_as(difference)
-    )  # of entries above the noise
-    beta = ((difference.square() - noise_sq) / reference * trust).sum() / trust.sum()
-    signal_sq = beta.clamp(min=1e-3) * reference
+    trust = (reference / (reference + noise_sq)).square().expand_as(difference)
+    ratios = (difference.square() - noise_sq) / reference
+    ratio = (ratios * trust).sum() / trust.sum()
+    signal_sq = ratio.clamp(min=_LEAST_RATIO) * reference
     return signal_sq / (signal_sq + noise_sq)
 
 
 def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor:
     """Pull covariances (..., d, d) with ``noise`` (...) towards a prior, entry by entry."""
-    variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_VARIANCE)
+    variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST_VARIANCE)
     reference = variances[..., :, None] * variances[..., None, :]  # of entry (i, j)
-    noise_sq = noise.square()[..., None, None] * (0.5 + 0.5 * torch.eye(prior.shape[-1]))
+    # Symmetric noise has half of the variance off the diagonal.
+    parts = 0.5 + 0.5 * torch.eye(prior.shape[-1])
+    noise_sq = noise.square()[..., None, None] * parts
     difference = released - prior
     return prior + difference * signal_weight(difference, reference, noise_sq)
 
 
 def class_covariances(
-    counts: Tensor, covariances: Tensor, pooled: Tensor, noise: float, n_cells: int
+    counts: Tensor,
+    covariances: Tensor,
+    pooled: Tensor,
+    noise: float,
+    n_cells: int,
+    rare: float = RARE,
 ) -> Tensor:
-    """Covariances (C, d, d) of classes: as released, for rare classes pulled to the pooled one (d, d), or all pooled.
+    """Return the covariances (C, d, d) of classes.
 
-    What the noise adds to variances stays, which makes classifiers robust. Moments about a mean that is mostly noise
-    hold what is left of this mean: those of a rare class stay, too, where noise hides the largest variance.
+    They are as released: what the noise adds to variances makes classifiers robust. Those of rare
+    classes are pulled to the pooled one, unless their noise hides the largest variance. Where a
+    rare class is smaller than a mean cell, all classes have the pooled one.
+
+    Args:
+        counts: Released counts (C,).
+        covariances: Released covariances (C, d, d).
+        pooled: Covariance (d, d) within all classes together.
+        noise: Standard deviation of a diagonal entry of a second moment, before the division by
+            counts.
+        n_cells: Cells per class.
+        rare: Part of the mean count below which a class is rare; 0 for no rare class.
     """
-    largest = pooled.diagonal().max().clamp(min=_LEAST_VARIANCE)
-    rare = (counts < RARE * counts.mean()) & (noise / counts * _FAINTEST < largest)
-    if n_cells > 1 and bool((counts[rare] < counts.mean() / n_cells).any()):
+    largest = pooled.diagonal().max().clamp(min=LEAST_VARIANCE)
+    visible = noise / counts * _FAINTEST < largest
+    is_rare = (counts < rare * counts.mean()) & visible
+    is_small = counts[is_rare] < counts.mean() / n_cells
+    if n_cells > 1 and bool(is_small.any()):
         return pooled.expand_as(covariances)
-    found = covariances.clone()
-    for c in rare.nonzero().flatten().tolist():  # each has a factor of its own
-        found[c] = pulled_covariances(covariances[c], pooled, noise / counts[c])
-    return positive_part(found)
+    pulled = covariances.clone()
+    for c in is_rare.nonzero().flatten().tolist():  # each has a factor of its own
+        pulled[c] = pulled_covariances(covariances[c], pooled, noise / counts[c])
+    return positive_part(pulled)
 
 
-def centres(means: Tensor, covariance: Tensor, n_cells: int, n_synthetic: int = 3000) -> Tensor:
-    """Centres (C, n_cells, d) of cells, by k-means on synthetic rows with means (C, d) and one covariance (d, d)."""
-    generator = torch.Generator().manual_seed(
-        0
-    )  # hides nothing, and every process must find the same cells
-    shape, found = root(positive_part(covariance, _LEAST_VARIANCE)), []
+def first_centres(means: Tensor, covariance: Tensor, n_cells: int) -> Tensor:
+    """Return the centres (C, n_cells, d) of the first cells, by k-means on synthetic rows.
+
+    The rows are normal with the means (C, d) of classes and one covariance (d, d). Their seed is
+    fixed: it hides nothing, and every process must find the same cells.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape = root(positive_part(covariance, LEAST_VARIANCE))
+    centres = []
     for mean in means:
-        rows = (
-            mean
-            + torch.randn(n_synthetic, len(mean), generator=generator, dtype=torch.float64) @ shape
-        )
-        clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
-        found.append(torch.from_numpy(clusters.cluster_centers_))
-    return torch.stack(found)
+        codes = torch.randn(_N_SYNTHETIC, len(mean), generator=generator, dtype=torch.float64)
+        rows = mean + codes @ shape
+        centres.append(torch.from_numpy(_k_means(rows, n_cells).cluster_centers_))
+    return torch.stack(centres)
 
 
 def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the optimal transport of normal laws."""
+    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the transport of normal laws."""
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
-    inverse = of_eigenvalues(
-        lambda each: each.clamp(min=1e-3 * float(each.mean()) + _LEAST_VARIANCE).rsqrt(), own
-    )
+
+    def inverse_root(values: Tensor) -> Tensor:
+        """Return 1 / sqrt of eigenvalues, of which small ones are lifted."""
+        floor = 1e-3 * float(values.mean()) + LEAST_VARIANCE
+        return values.clamp(min=floor).rsqrt()
+
+    inverse = of_eigenvalues(inverse_root, own)
     half = root(own)
-    return mean + centred @ (inverse @ root(half @ positive_part(covariance) @ half) @ inverse).T
+    middle = root(half @ positive_part(covariance) @ half)
+    return mean + centred @ (inverse @ middle @ inverse).T
 
 
 def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
-    """Centres (n_cells, d) and covariances (n_cells, d, d) of cells of public rows (n, d), by k-means."""
-    clusters = KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
-    centres, cells = (
-        torch.from_numpy(clusters.cluster_centers_),
-        torch.from_numpy(clusters.labels_).long(),
-    )
+    """Return the cells of public rows (n, d), by k-means.
+
+    Returns:
+        Centres (n_cells, d) and covariances (n_cells, d, d) of the cells.
+    """
+    clusters = _k_means(rows, n_cells)
+    centres = torch.from_numpy(clusters.cluster_centers_)
+    cells = torch.from_numpy(clusters.labels_).long()
     about = rows - centres[cells]
-    scatter = torch.stack([about[cells == c].T @ about[cells == c] for c in range(n_cells)])
+    of_cells = [about[cells == c] for c in range(n_cells)]
+    scatter = torch.stack([part.T @ part for part in of_cells])
     counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
-    return centres, (scatter + _POOLED_ROWS * scatter.sum(0) / len(rows)) / (counts + _POOLED_ROWS)
+    pooled = _POOLED_ROWS * scatter.sum(0) / len(rows)
+    return centres, (scatter + pooled) / (counts + _POOLED_ROWS)
 
 
-def cell_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
-    """Index (n,) of the cell of each row (n, d) with its class (n,): class times n_cells plus the nearest centre."""
-    classes, n_cells, dim = centres.shape
-    distance = torch.cdist(rows.double(), centres.reshape(-1, dim)).unflatten(1, (classes, n_cells))
-    return cast(Tensor, labels * n_cells + distance[torch.arange(len(rows)), labels].argmin(1))
+def _k_means(rows: Tensor, n_cells: int) -> KMeans:
+    """Cluster rows (n, d), with the same result in every process."""
+    return KMeans(n_cells, n_init=1, max_iter=50, random_state=0).fit(rows.numpy())
+
+
+def cells_of(rows: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
+    """Return the cell (n,) of each row, that of the nearest centre of its class.
+
+    Args:
+        rows: Rows (n, d).
+        labels: Their classes (n,).
+        centres: Centres (C, n_cells, d).
+
+    Returns:
+        Numbers (n,) of the cells: class times n_cells plus the number of the centre.
+    """
+    n_classes, n_cells, dim = centres.shape
+    distances = torch.cdist(rows.double(), centres.reshape(-1, dim))
+    distances = distances.unflatten(1, (n_classes, n_cells))
+    own = distances[torch.arange(len(rows)), labels]
+    return cast(Tensor, labels * n_cells + own.argmin(1))
 
 
 def cell_means(counts: Tensor, sums: Tensor, variances: Tensor, noise: float) -> Tensor:
-    """Mean deviations (K, d) from centres of cells, pulled towards 0; ``variances`` (d,) of the pooled covariance."""
+    """Return the mean deviations (K, d) of cells from their centres, pulled towards 0.
+
+    Args:
+        counts: Counts (K,) of cells.
+        sums: Sums (K, d) of deviations.
+        variances: Variances (d,) of the pooled covariance.
+        noise: Standard deviation of an entry of a sum.
+    """
     difference = sums / counts[:, None]
     noise_sq = (noise / counts).square()[:, None]
-    spread = ((difference.square() - noise_sq).sum(1) / variances.sum()).clamp(min=0)[
-        :, None
-    ] * variances
-    return difference * spread / (spread + noise_sq)
+    excess = (difference.square() - noise_sq).sum(1)
+    ratio = (excess / variances.sum()).clamp(min=0)
+    signal_sq = ratio[:, None] * variances
+    return difference * signal_sq / (signal_sq + noise_sq)
 
 
 def cell_covariances(
@@ -158,20 +246,31 @@ def cell_covariances(
     means: Tensor,
     covariances: Tensor,
 ) -> Tensor:
-    """Covariances (K, d, d) of cells, pulled towards the covariance within the cells of their class.
+    """Return the covariances (K, d, d) of cells, pulled towards that within cells of their class.
 
-    Moments (K, d, d) about the means (K, d) of clipped rows are too small: one factor gives all cells together the
-    variance that follows from the covariances (C, d, d) of classes and the proportions (C, K / C) of cells.
+    Moments of clipped rows are too small: one factor gives all cells together the variance that
+    follows from the covariances of classes and the proportions of cells.
+
+    Args:
+        counts: Counts (K,) of cells.
+        moments: Released second moments (K, d, d) about the means of cells, of clipped rows.
+        noise: Standard deviation of a diagonal entry of a moment.
+        weights: Proportions (C, n_cells) of the cells of a class.
+        means: Means (K, d) of cells.
+        covariances: Covariances (C, d, d) of classes.
     """
     n_cells = weights.shape[1]
     about = means.unflatten(0, (-1, n_cells))
     about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
     between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
     within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
-    moments = moments / counts[:, None, None]
-    wanted, found = (
-        (weights.flatten() * each.diagonal(dim1=1, dim2=2).sum(1)).sum().clamp(min=_LEAST_VARIANCE)
-        for each in (within, moments)
-    )
-    scale = (wanted / found).clamp(1, _MOST_CLIPPED)
-    return pulled_covariances(scale * moments, within, scale * (noise / counts))
+    released = moments / counts[:, None, None]
+    clipped = _total_variance(weights, released)
+    scale = (_total_variance(weights, within) / clipped).clamp(1, _MOST_CLIPPED)
+    return pulled_covariances(scale * released, within, scale * (noise / counts))
+
+
+def _total_variance(weights: Tensor, covariances: Tensor) -> Tensor:
+    """Return the mean trace of covariances (K, d, d), above zero."""
+    traces = covariances.diagonal(dim1=1, dim2=2).sum(1)
+    return (weights.flatten() * traces).sum().clamp(min=LEAST_VARIANCE)

@@ -170,8 +170,10 @@ class Structure:
 
     def _size_line(self) -> str:
         """Return the numbers of releases, cells and bins."""
-        plural = "s" if self.n_cells > 1 else ""
-        line = f"{self.n_releases} releases, {self.n_cells} cell{plural} per class"
+        cells = "1 cell"
+        if self.n_cells > 1:
+            cells = f"{self.n_cells} cells"
+        line = f"{self.n_releases} releases, {cells} per class"
         if self.n_bins:
             line += f", columns in {self.n_bins} bins"
         return line
