@@ -1,5 +1,6 @@
 """PrivateGenerator: synthetic records, in the manner of scikit-learn."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class PrivateGenerator(OneShot):
             clipped. With enough records (:meth:`forecast` says it) every class gets its own
             distributions of the columns.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        structure: What is released and how the budget is shared, from public numbers only;
+            ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0
             (vectors without bounds).
         radius: Public guess of the norm of a vector, instead of ``bounds``.
@@ -84,6 +87,7 @@ class PrivateGenerator(OneShot):
         classes: Sequence[Any] | None = None,
         bounds: Sequence[tuple[float, float]] | None = None,
         kinds: Sequence[str] | None = None,
+        structure: Structure | None = None,
         centre: float | None = None,
         radius: float | None = None,
         shift: float = 0.0,
@@ -103,6 +107,7 @@ class PrivateGenerator(OneShot):
         self.classes = classes
         self.bounds = bounds
         self.kinds = kinds
+        self.structure = structure
         self.centre = centre
         self.radius = radius
         self.shift = shift
@@ -133,8 +138,12 @@ class PrivateGenerator(OneShot):
         records = self._handle(X, y)
         _check_device(self.device)
         constants = self._constants()
-        effective = _effective_constants(constants, records.shape)
-        self._release(records, directory, {"generator": effective}, **constants)
+        stated: dict[str, Any] = {**_effective_constants(constants, records.shape)}
+        if self.structure is not None:
+            stated["structure"] = dataclasses.asdict(self.structure)
+        self._release(
+            records, directory, {"generator": stated}, structure=self.structure, **constants
+        )
         self.generator_ = self.generator_.to(self.device)
         self._n_draws = 0
         self.classes_ = None
@@ -222,7 +231,8 @@ class PrivateGenerator(OneShot):
     def forecast(self, shape: tuple[int, ...], n: int, n_classes: int = 0) -> Structure:
         """Forecast the signal-to-noise ratios of the releases from public numbers.
 
-        No record is read, and no budget is spent.
+        No record is read, and no budget is spent. A ``structure`` that was passed to the
+        constructor is returned as it is.
 
         Args:
             shape: Shape of a record: (H, W), (H, W, C), (C, H, W) or (d,).
@@ -236,6 +246,8 @@ class PrivateGenerator(OneShot):
         Raises:
             InputError: If a number is out of range.
         """
+        if self.structure is not None:
+            return self.structure
         record_shape = _channels_first(shape)
         has_bounds = self.bounds is not None
         return forecast(n, record_shape, n_classes, self._mu(), bounded=has_bounds)

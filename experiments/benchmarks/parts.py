@@ -28,8 +28,7 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import benchmark
 from dpswd.errors import InputError
 from dpswd.files.generators import read_generator
-from dpswd.mixture import structure
-from dpswd.mixture.structure import MAX_CELLS, forecast
+from dpswd.mixture.forecast import MAX_CELLS, forecast
 from dpswd.networks.generator import draw
 from experiments.benchmarks.measure import exponent, resident
 from experiments.cells import Cell, run_cells
@@ -163,9 +162,12 @@ def of_rank(folder: Path, delta: str, cells: int) -> None:
         found["records_read"] += len(index)
         return open_records(handle, index)
 
-    def timed(*arguments: Any, **options: Any) -> Any:
+    def timed(handle: Any, budget: Any, **options: Any) -> Any:
+        options["structure"] = forecast(
+            len(handle), handle.shape, handle.n_classes, budget.mu, max_cells=cells
+        )
         before, busy = time.perf_counter(), time.process_time()
-        generator = fit(*arguments, **options)
+        generator = fit(handle, budget, **options)
         found["releases_s"], found["cpu_s"] = (
             time.perf_counter() - before,
             time.process_time() - busy,
@@ -177,7 +179,6 @@ def of_rank(folder: Path, delta: str, cells: int) -> None:
         mock.patch.object(records, "IN_MEMORY", 0),  # on disk at any size
         mock.patch.object(records.PrivateRecords, "open_records", counted),
         mock.patch.object(mixture, "fit", timed),
-        mock.patch.object(structure, "MAX_CELLS", cells),
     ):
         status = main(["generate", str(folder), "--out", str(folder / "run"), "--delta", delta])
     if status:

@@ -89,9 +89,8 @@ def realised(records: Records, made: Structure, mu: float) -> dict[str, float]:
         directions.T @ pooled @ directions,
     )
     if made.n_cells > 1:
-        cells = moments.cell_of(
-            leading + centre[labels], labels, moments.centres(centre, shared, made.n_cells)
-        )
+        centres = moments.first_centres(centre, shared, made.n_cells)
+        cells = moments.cells_of(leading + centre[labels], labels, centres)
         counts = torch.bincount(cells, minlength=classes * made.n_cells)
         offsets = _means(leading, cells, counts)
         deviation = float(shared.trace().sqrt())

@@ -1,16 +1,11 @@
-"""Ablation of the default generator: one part left out at a time, and what is left without noise.
-
-Parts without an option of their own are constants of the structure, which are replaced for the run.
-"""
+"""Ablation of the default generator: one part left out at a time, and what is left without noise."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -28,18 +23,17 @@ from experiments.generation.training import (
 SEEDS, N_SYNTHETIC = 3, 60_000
 CLASSIFIERS = ("cnn",)
 GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
-CELLS = "dpswd.mixture.structure.MAX_CELLS"
 STILL = tuple((amount, 0.0) for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is changed: public constants, or one of the structure; on which data sets; with noise or without."""
+    """What is changed: public constants, or limits of the structure; on which data sets; with noise or without."""
 
     label: str
     datasets: tuple[str, ...] = (*GREY, *COLOUR)
     options: tuple[tuple[str, float], ...] = ()
-    constant: tuple[str, float] | None = None
+    limits: tuple[tuple[str, int], ...] = ()  # options of the forecast
     epsilon: float | None = 10.0
 
     def __str__(self) -> str:
@@ -48,13 +42,11 @@ class Part:
 
 PARTS = (
     Part("as shipped"),
-    Part("one cell per class", constant=(CELLS, 1)),
-    Part("no tone curve", constant=("dpswd.mixture.structure._MAX_LEVELS", 0)),
+    Part("one cell per class", limits=(("max_cells", 1),)),
+    Part("no tone curve", limits=(("max_levels", 0),)),
     Part("no jitter", GREY, STILL),
-    Part("contrast of one", COLOUR, constant=("dpswd.mixture.fitting._CONTRAST", 0.0)),
-    Part(
-        "no frequencies but the released", COLOUR, constant=("dpswd.mixture.fitting._RESIDUAL", 0.0)
-    ),
+    Part("contrast of one", COLOUR, (("contrast", 0.0),)),
+    Part("no frequencies but the released", COLOUR, (("residual_amplitude", 0.0),)),
     Part("without noise", epsilon=None),
 )
 
@@ -71,11 +63,12 @@ class Cell(cells.Cell):
 def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
     """Train, generate, and return the row with its accuracies."""
     part, loaded = cell.part, load(cell.dataset, data)
-    with patch(*part.constant) if part.constant else nullcontext():
-        options = {"epsilon": part.epsilon, "seed": cell.seed, **dict(part.options)}
-        made = train_mixture(loaded.private(), SHIPPED[cell.dataset], **options)
-        labels = torch.arange(N_SYNTHETIC) % 10
-        images = draw(made.generator, labels)
+    options = {"epsilon": part.epsilon, "seed": cell.seed, **dict(part.options)}
+    made = train_mixture(
+        loaded.private(), SHIPPED[cell.dataset], limits=dict(part.limits), **options
+    )
+    labels = torch.arange(N_SYNTHETIC) % 10
+    images = draw(made.generator, labels)
     assert loaded.test is not None
     assert made.facts["sound"] is (True if part.epsilon else None)
     real, found = loaded.test.floats(), accuracies(CLASSIFIERS, images, labels, loaded)
@@ -106,7 +99,7 @@ def run(
         return [
             constants_digest(SHIPPED[cell.dataset]),
             *map(list, part.options),
-            *(part.constant or ()),
+            *map(list, part.limits),
             part.epsilon,
         ]
 

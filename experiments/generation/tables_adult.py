@@ -15,13 +15,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +36,11 @@ from sklearn.preprocessing import StandardScaler
 from dpswd import PrivateGenerator, __version__
 from dpswd._progress import say
 from dpswd._validate import choice
+from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data.reading import data_root
 from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
+from dpswd.mixture.forecast import forecast
 from experiments import cells
 
 BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), range(10, 30)
@@ -57,11 +57,10 @@ COLUMNS = [
 ]
 BOUNDS = [(17, 90), (0, 1_500_000), (1, 16), (0, 99_999), (0, 5_000), (1, 99), (0, 1), (0, 1)]
 KINDS = ["integer"] * 6 + ["binary"] * 2
-RULE = "dpswd.mixture.structure._distributions"
-METHODS: dict[str, Callable[..., int]] = {
-    "columns of each class": lambda signal, n_classes, pooled: n_classes,
-    "columns of all classes": lambda signal, n_classes, pooled: 1,
-    "scaled columns": lambda signal, n_classes, pooled: 0,
+METHODS = {  # and how the forecast is told to release columns
+    "columns of each class": "own",
+    "columns of all classes": "common",
+    "scaled columns": "scaled",
 }
 REASON = "Rows of 0.2.0, which had no bounds, are of columns that were scaled by them beforehand."
 _OLD: dict[str, Any] = {"method": "PrivateGenerator of 0.2.0", "version": "0.2.0", "reason": REASON}
@@ -152,8 +151,16 @@ def generate(
 ) -> Any:
     """Fit with one of the methods, or as the rule says; return synthetic rows and their classes."""
     facts = {"classes": np.unique(labels).tolist(), "verbose": False, **options}
-    structure = patch(RULE, METHODS[method]) if method in METHODS else nullcontext()
-    with tempfile.TemporaryDirectory() as directory, structure:
+    if method in METHODS:
+        facts["structure"] = forecast(
+            len(rows),
+            rows.shape[1:],
+            len(facts["classes"]),
+            mu_of_epsilon(epsilon, delta),
+            bounded=True,
+            columns=METHODS[method],
+        )
+    with tempfile.TemporaryDirectory() as directory:
         made = PrivateGenerator(epsilon, delta, run_dir=Path(directory) / "run", **facts)
         made.fit(rows.astype(np.float32), labels)
     return made.sample(n, proportions="released" if n == len(rows) else "equal")

@@ -5,7 +5,7 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from dpswd.audit.game import Unrecorded
 from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import scores
+from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import Generator
 from dpswd.records import PrivateRecords, Records
 
@@ -110,12 +111,13 @@ def train_mixture(
     epsilon: float | None,
     delta: float = DELTA,
     seed: int,
+    limits: Mapping[str, int] | None = None,
     **changes: Any,
 ) -> Made:
     """Fit the one-shot generator with the public ``constants`` of a file and ``changes`` of them.
 
     The run directory is new, or a temporary one; without ``epsilon`` there is no noise and no ledger. The seed is that
-    of latent codes: noise is fresh in any case.
+    of latent codes: noise is fresh in any case. ``limits`` are options of the forecast, of which the structure follows.
     """
     if directory is None:
         with tempfile.TemporaryDirectory() as place:
@@ -126,6 +128,7 @@ def train_mixture(
                 epsilon=epsilon,
                 delta=delta,
                 seed=seed,
+                limits=limits,
                 **changes,
             )
     stated = {
@@ -139,9 +142,14 @@ def train_mixture(
         budget = Budget(
             records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=stated
         )
+    structure = None
+    if limits:
+        structure = forecast(
+            len(records), records.shape, records.n_classes, budget.mu, **dict(limits)
+        )
     torch.manual_seed(seed)
     started = time.monotonic()
-    generator = mixture.fit(records, budget, **stated)
+    generator = mixture.fit(records, budget, structure=structure, **stated)
     seconds = time.monotonic() - started
     facts = {name: budget.statement()[name] for name in ("sound", "mu", "delta")}
     return Made(generator, facts | {"statistic": None if epsilon is None else "moments"}, seconds)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from factories import account, answer, ledger_of, privacy, refused, write_images
 
+from dpswd import Budget, data
 from dpswd.commands.main import main
 from dpswd.files.generators import read_generator
 
@@ -160,13 +161,22 @@ def test_bounds_that_do_not_fit(capfd, place, content, said):
 def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):
     """Issue 31: a second run once failed after reading all images, without naming the option."""
 
+    leave = Budget.__exit__
+
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
+    def stopped_after_the_last_release(budget, *error):
+        leave(budget, *error)
+        raise KeyboardInterrupt
+
     again = "To finish the run, which pays for no release twice: dpswd generate digits --out run --resume"
-    for name, ending in (("data.read", "interrupted."), ("mixture.fitting._Fit.set_map", again)):
+    for owner, name, replacement, ending in (
+        (data, "read", stopped, "interrupted."),
+        (Budget, "__exit__", stopped_after_the_last_release, again),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"dpswd.{name}", stopped)
+            patch.setattr(owner, name, replacement)
             assert main(["generate", "digits", "--out", "run"]) == 130
         assert capfd.readouterr().err.endswith(f"{ending}\n")
     ledger = (place / "run" / "ledger.jsonl").read_bytes()

@@ -16,7 +16,6 @@ from dpswd import InputError
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
 from dpswd.estimators.generator import PrivateGenerator
-from dpswd.mixture import structure
 from dpswd.mixture.forecast import forecast
 from dpswd.records import Records
 from experiments import cells
@@ -31,8 +30,9 @@ from experiments.generation import (
 )
 from experiments.generation import forecast as forecasts
 from experiments.generation.frechet import fidelity, random_convolutions
-from experiments.generation.generation_ablation import CELLS, Part
+from experiments.generation.generation_ablation import Part
 from experiments.generation.imagebench import summarise
+from experiments.generation.training import UNLIMITED_MU
 
 
 @pytest.fixture
@@ -107,11 +107,11 @@ def test_a_changed_run_is_sound_or_has_no_guarantee(monkeypatch, epsilon):
         "draw",
         lambda made, labels: built.append(made) or torch.rand(len(labels), 1, 8, 8),
     )
-    part = Part("one cell per class", ("digits",), (), (CELLS, 1), epsilon)
+    part = Part("one cell per class", ("digits",), limits=(("max_cells", 1),), epsilon=epsilon)
     row = generation_ablation.evaluate(generation_ablation.Cell("digits", part, 0), None)
     assert (row["sound"], row["mu"] is None) == ((True, False) if epsilon else (None, True))
     assert built[0].structure.n_cells == 1
-    assert structure.MAX_CELLS > 1
+    assert forecast(1438, (1, 8, 8), 10, UNLIMITED_MU).n_cells > 1  # control
     assert row["accuracy"]["cnn"] > row["frechet"] > 0
 
 

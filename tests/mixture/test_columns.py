@@ -1,7 +1,5 @@
 """Columns: bins, normal scores and their inverse, estimated masses, and tables through the generator."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ from scipy import stats
 from dpswd import Budget, ColumnCounts, InputError, PrivateGenerator, PrivateRecords, mixture
 from dpswd.bins import Bins
 from dpswd.mixture.columns import NormalScores, estimate
-from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import draw
 
 N = 6000
@@ -34,8 +31,8 @@ def fitted():
     query = ColumnCounts(2, BOUNDS, KINDS, 64, sigma=0.5, noise_seed=0)
     labels = torch.arange(N) % 2
     counts = booked(query).release(PrivateRecords(table(), labels, classes=range(2)))
-    masses, sizes = estimate(query.bins, counts, 0.5, N)
-    return NormalScores(2, 4, max(query.bins.n_bins)).set(query.bins, masses), labels, sizes
+    estimated = estimate(query.bins, counts, 0.5, N)
+    return NormalScores.of(query.bins, estimated.masses), labels, estimated.sizes
 
 
 def test_bins_hold_their_values_and_atoms():
@@ -81,10 +78,11 @@ def test_masses_are_a_distribution_whatever_the_noise():
         200
         * torch.randn(3, query.bins.n_nodes, generator=torch.Generator().manual_seed(0)).double()
     )
-    masses, sizes = estimate(query.bins, counts, 200.0, 100)
+    estimated = estimate(query.bins, counts, 200.0, 100)
+    masses = estimated.masses
     torch.testing.assert_close(masses.sum(2), torch.ones(3, 4).double())
     assert bool((masses >= 0).all())
-    assert float(sizes.sum()) == pytest.approx(100)
+    assert float(estimated.sizes.sum()) == pytest.approx(100)
     assert bool((masses[:, 2, 2:] == 0).all())  # padding
 
 
@@ -97,38 +95,10 @@ def test_trees_beat_bins():
     noisy = (
         exact + 300 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).double()
     )
-    tree = estimate(query.bins, noisy, 300.0, N)[0][0, 0]
+    tree = estimate(query.bins, noisy, 300.0, N).masses[0, 0]
     bins = (noisy[0, :256].clamp(min=0) / noisy[0, :256].clamp(min=0).sum()).cumsum(0)
     true = (exact[0, :256] / N).cumsum(0)
     assert float((tree.cumsum(0) - true).abs().mean()) < 0.5 * float((bins - true).abs().mean())
-
-
-def test_the_rule_of_columns():
-    """Signal N mu / sqrt(2 d): 140 C for each class, 90 for all together; stated in the text whichever way it goes."""
-    cases = [
-        (25_000, 8, 2, 0.24, "each class"),
-        (398, 30, 2, 2.0, "all classes together"),
-        (400, 8, 0, 2.0, "each class"),
-        (1257, 64, 10, 2.0, "scaled only"),  # one second moment for all classes
-        (124, 13, 3, 2.0, "scaled only"),
-    ]
-    for n, d, classes, mu, found in cases:
-        made = forecast(n, (d,), classes, mu, bounded=True)
-        assert made.column_signal == pytest.approx(n * mu / math.sqrt(2 * d))
-        assert found in str(made)
-        assert (
-            bool(made.n_bins)
-            is ("overall" not in made.shares)
-            is ("columns" in made.shares)
-            is (found[0] != "s")
-        )
-        assert ("means" not in made.shares) is made.own_columns is (found == "each class")
-        assert sum(made.shares.values()) == pytest.approx(1)
-        assert set(made.shares) == set(made.signal_to_noise)
-    assert forecast(25_000, (8,), 2, 0.24).n_bins == 0  # no bounds
-    assert "Columns" not in str(forecast(25_000, (8,), 2, 0.24))
-    sizes = [forecast(n, (8,), 2, 2.0, bounded=True).n_bins for n in (100, 200, 400, 600, 4000)]
-    assert sizes == [0, 64, 64, 64, 256]
 
 
 @pytest.fixture(scope="module")

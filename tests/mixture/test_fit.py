@@ -1,6 +1,6 @@
 """The one-shot generator: releases within the budget, cells, tones, resumption, processes, refusals."""
 
-from unittest.mock import patch
+import itertools
 
 import numpy as np
 import pytest
@@ -10,34 +10,31 @@ from factories import BLOB_SIZE as N
 
 from dpswd import Budget, InputError, PrivateRecords, mixture
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.errors import UtilityWarning
 from dpswd.features.frequencies import reference_spectrum
-from dpswd.mixture.generator import MixtureGenerator
-from dpswd.mixture.structure import forecast
+from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import draw
 
+EPSILON = 20.0
+DELTA = 1e-4
+MU = mu_of_epsilon(EPSILON, DELTA)
 
-def fit(directory, records=None, *, epsilon=20.0, delta=1e-4, resume=False, **options):
+
+def fit(directory, records=None, *, resume=False, **options):
     """Fits vectors with radius 1, or images."""
-    records = blobs() if records is None else records
+    if records is None:
+        records = blobs()
     if len(records.shape) == 1 and records.bounds is None:
         options = {"radius": 1.0} | options
     budget = Budget(
-        records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, resume=resume
+        records, target_epsilon=EPSILON, target_delta=DELTA, run_dir=directory, resume=resume
     )
     return mixture.fit(records, budget, **options)
 
 
-@pytest.fixture
-def as_if(monkeypatch):
-    """Gives a fit the structure of another budget."""
-
-    def patched(mu):
-        def other(n, shape, n_classes, _, *more):
-            return forecast(n, shape, n_classes, mu, *more)
-
-        monkeypatch.setattr("dpswd.mixture.fitting.forecast", other)
-
-    return patched
+def structure_of(records, mu=MU, **limits):
+    """The structure of records, at another budget than that of the run or within limits."""
+    return forecast(len(records), records.shape, records.n_classes, mu, **limits)
 
 
 def pictures(channels=3):
@@ -58,76 +55,93 @@ def fitted(tmp_path_factory):
     return fit(directory), privacy(directory)
 
 
-def test_releases_within_the_budget(fitted):
+def test_fit_releases_within_the_budget(fitted):
+    generator, statement = fitted
+    assert statement["sound"]
+    assert statement["epsilon"] <= EPSILON
+    assert statement["planned_releases"] == generator.structure.n_releases
+    assert statement["releases_made"] == generator.structure.n_releases
+
+
+def test_fit_has_the_means_and_the_proportions_of_the_classes(fitted):
     """At epsilon 20 and N = 300 a count has a standard deviation of about 2 of 30 to 180."""
-    generator, facts = fitted
-    assert facts["sound"]
-    assert facts["epsilon"] <= 20.0
-    assert facts["planned_releases"] == facts["releases_made"] == generator.structure.n_releases
+    generator, _ = fitted
     assert list(generator.parameters()) == []
     assert not generator.training
     assert generator.proportions == pytest.approx([0.6, 0.3, 0.1], abs=0.06)
     means = draw(generator, torch.arange(3).repeat(200)).unflatten(0, (200, 3)).mean(0)
     assert bool((means[:, :3].argmax(1) == torch.arange(3)).all())
-    assert torch.bincount(generator.labels(1000, "released")).tolist() == pytest.approx(
-        [600, 300, 100], abs=61
-    )
+    counts = torch.bincount(generator.labels(1000, "released"))
+    assert counts.tolist() == pytest.approx([600, 300, 100], abs=61)
 
 
-@pytest.mark.parametrize(("mu", "releases"), [(400.0, 7), (0.05, 3)])
-def test_many_records_have_cells_and_few_have_one_moment(tmp_path, as_if, mu, releases):
-    as_if(mu)
-    generator = fit(tmp_path)
-    assert (generator.structure.n_cells, generator.structure.pooled) == (
-        (12, False) if mu > 1 else (1, True)
-    )
-    assert privacy(tmp_path)["releases_made"] == releases
+def test_fit_of_many_records_has_cells(tmp_path):
+    generator = fit(tmp_path, structure=structure_of(blobs(), mu=400.0))
+    assert generator.structure.n_cells == 12
+    assert not generator.structure.pooled
+    assert privacy(tmp_path)["releases_made"] == 7
     assert torch.isfinite(draw(generator, torch.arange(3))).all()
-    if mu > 1:  # every round has its share of the budget
-        queries = [part["mechanism"] for part in ledger_of(tmp_path).header["plan"]]
-        mu_sq = np.array([(query["sensitivity"] / query["sigma"]) ** 2 for query in queries])
-        shares = mu_sq / mu_of_epsilon(20.0, 1e-4) ** 2
-        np.testing.assert_allclose(shares, [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.63], rtol=0.01)
 
 
-def spread_within_cells(directory, rounds):
+def test_fit_gives_every_round_its_share_of_the_budget(tmp_path):
+    fit(tmp_path, structure=structure_of(blobs(), mu=400.0))
+    mechanisms = [part["mechanism"] for part in ledger_of(tmp_path).header["plan"]]
+    mu_sq = np.array([(each["sensitivity"] / each["sigma"]) ** 2 for each in mechanisms])
+    shares = [0.04, 0.05, 0.16, 0.04, 0.04, 0.04, 0.63]
+    np.testing.assert_allclose(mu_sq / MU**2, shares, rtol=0.01)
+
+
+def test_fit_of_few_records_has_one_moment_and_warns_of_noise(tmp_path):
+    with pytest.warns(UtilityWarning, match="Expect noise"):
+        generator = fit(tmp_path, structure=structure_of(blobs(), mu=0.05))
+    assert generator.structure.n_cells == 1
+    assert generator.structure.pooled
+    assert privacy(tmp_path)["releases_made"] == 3
+    assert torch.isfinite(draw(generator, torch.arange(3))).all()
+
+
+def spread_within_cells(directory, n_rounds):
     """Mean variance of the generated rows within three cells, over that of all rows."""
     values = 0.01 * torch.randn(900, 2, generator=torch.Generator().manual_seed(0))
-    values[:810, 0] += torch.rand(
-        810, generator=torch.Generator().manual_seed(1)
-    )  # nine in ten are uniform
+    uniform = torch.rand(810, generator=torch.Generator().manual_seed(1))
+    values[:810, 0] += uniform  # nine rows in ten
     values[810:, 0] += 3
-    with patch.multiple("dpswd.mixture.structure", ROUNDS=rounds, MAX_CELLS=3):
-        generator = fit(directory, PrivateRecords(values), radius=3.0, noise_seed=1)
-    weights, means, roots = generator.weights[0], generator.means, generator.roots
-    within = float(weights @ roots.square().sum((1, 2)))
+    records = PrivateRecords(values)
+    structure = structure_of(records, max_cells=3, n_rounds=n_rounds)
+    generator = fit(directory, records, structure=structure, radius=3.0, noise_seed=1)
+    weights = generator.weights[0]
+    means = generator.means
+    within = float(weights @ generator.roots.square().sum((1, 2)))
     between = float(weights @ (means - weights @ means).square().sum(1))
     return within / (within + between)
 
 
-def test_rounds_move_the_cells_to_the_rows(tmp_path):
+def test_fit_moves_the_cells_to_the_rows_in_rounds(tmp_path):
     """The first cells are those of a normal distribution, which these rows are not."""
-    once, thrice = (spread_within_cells(tmp_path / str(rounds), rounds) for rounds in (1, 3))
+    once = spread_within_cells(tmp_path / "once", n_rounds=1)
+    thrice = spread_within_cells(tmp_path / "thrice", n_rounds=3)
     assert 0.01 < thrice < 0.8 * once
 
 
-def test_a_reference_gives_its_cells(tmp_path):
+def test_fit_has_the_cells_of_a_reference(tmp_path):
     """Two clusters at a distance; the reference is the same up to an affine map."""
-    generator = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(0)
 
-    def two(n):
-        return 0.1 * torch.randn(n, 4, generator=generator) + torch.eye(4)[torch.arange(n) % 2]
+    def two_clusters(n):
+        centres = torch.eye(4)[torch.arange(n) % 2]
+        return centres + 0.1 * torch.randn(n, 4, generator=random)
 
-    made = fit(tmp_path, PrivateRecords(two(2000)), reference=3 * two(1000) + 1)
-    assert made.structure.by_reference
-    assert "cell_moments" not in made.structure.shares
-    rows = draw(made, unlabelled(2000))
+    records = PrivateRecords(two_clusters(2000))
+    generator = fit(tmp_path, records, reference=3 * two_clusters(1000) + 1)
+    assert generator.structure.by_reference
+    assert "cell_moments" not in generator.structure.shares
+    rows = draw(generator, unlabelled(2000))
     gap = (rows[:, 0] - rows[:, 1]).abs()  # near 1 in both clusters, rarely near 0
     assert float((gap < 0.3).float().mean()) < 0.1
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_images_without_classes(tmp_path, channels):
+def test_fit_of_images_without_classes(tmp_path, channels):
     generator = fit(tmp_path, pictures(channels), shift=1.0)
     assert generator.residual is (channels == 3)
     assert bool(generator.reflect)  # the border is not black
@@ -136,59 +150,67 @@ def test_images_without_classes(tmp_path, channels):
     assert 0 <= float(images.min()) <= float(images.max()) <= 1
     contrast = images[..., 6:].mean() - images[..., :2].mean()
     assert 0.15 < float(contrast) < 0.45  # 0.3 in the records
-    if (
-        channels == 3
-    ):  # frequencies that are not released: 0.6 of the reference or less, as the contrast is
-        ratio = (generator.residual_scale / reference_spectrum((3, 8, 8))).flatten()
-        free = ratio > 0
-        assert 0 < int(free.sum()) < len(ratio)
-        assert torch.allclose(ratio[free], ratio[free][0])
-        assert 0.05 < float(ratio[free][0]) <= 0.6
 
 
-def test_tones_of_generated_images_are_those_of_the_records(tmp_path):
+def test_fit_draws_the_frequencies_that_are_not_released(tmp_path):
+    """Their amplitude is 0.6 of the reference, or less where the contrast of the records is lower."""
+    generator = fit(tmp_path, pictures(3))
+    ratio = (generator.residual_scale / reference_spectrum((3, 8, 8))).flatten()
+    drawn = ratio > 0
+    assert 0 < int(drawn.sum()) < len(ratio)
+    assert torch.allclose(ratio[drawn], ratio[drawn][0])
+    assert 0.05 < float(ratio[drawn][0]) <= 0.6
+
+
+def test_fit_takes_residual_amplitude_and_contrast_as_arguments(tmp_path):
+    generator = fit(tmp_path, pictures(3), residual_amplitude=0.0, contrast=0.1)
+    assert float(generator.residual_scale.abs().max()) == 0
+    assert generator.contrast == 0.1
+
+
+def test_fit_gives_generated_images_the_tones_of_the_records(tmp_path):
     """A third of the pixels is black; a normal law has other shares of black ones."""
     values = torch.rand(N, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     generator = fit(tmp_path, PrivateRecords(values * (values > 1 / 3)))
     assert generator.structure.n_levels >= 4
     latent = generator.latent(2000)
-    rows = generator.rows(latent, generator.cell(latent, unlabelled(2000)))
-    # noise of a cumulated share: 2 sqrt(levels) / (mu_tones N), mu about 4 at epsilon 20
+    rows = generator.mixture_rows(latent, generator.cells(latent, unlabelled(2000)))
     linear = generator.linear(rows).flatten()
-    tones = generator.limited(linear)
+    tones = generator.limit(linear)
+    # The noise of a cumulated share is 2 sqrt(levels) / (mu_tones N), mu about 4 at epsilon 20.
     assert float((tones == 0).float().mean()) == pytest.approx(1 / 3, abs=0.1)
     assert bool((tones[linear.argsort()].diff() >= 0).all())
     assert bool((tones[linear > generator.tones[-1]] == 1).all())
     assert abs(float((linear <= 0).float().mean()) - 1 / 3) > 0.1  # control
 
 
-def test_clipped_deviations_get_the_variance_of_the_records_back(tmp_path, as_if):
+def test_fit_gives_clipped_deviations_their_variance_back(tmp_path):
     """Deviations of norm about 1/2 are clipped to 0.35, which loses half of their variance."""
-    as_if(0.01)  # one cell
     values = 0.3 * torch.randn(900, 6, generator=torch.Generator().manual_seed(0))
-    generator = fit(tmp_path, PrivateRecords(values))
-    assert (generator.structure.n_cells, generator.structure.class_bound) == (1, 0.35)
-    assert 0.85 < float(draw(generator, unlabelled(4000)).var(0).sum() / values.var(0).sum()) < 1.15
+    records = PrivateRecords(values)
+    generator = fit(tmp_path, records, structure=structure_of(records, max_cells=1))
+    assert generator.structure.class_bound == 0.35
+    generated = draw(generator, unlabelled(4000)).var(0).sum()
+    assert 0.85 < float(generated / values.var(0).sum()) < 1.15
 
 
-def test_bounds_give_columns_their_scale(tmp_path, capsys):
+WIDE_AND_NARROW = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+    [3000.0, 0.15]
+) + torch.tensor([500.0, 0.02])
+
+
+def test_fit_of_columns_has_their_scale(tmp_path):
     """Columns between 0 and 4,000, and below 0.2."""
-    noise = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
-    values = noise * torch.tensor([3000.0, 0.15]) + torch.tensor([500.0, 0.02])
-    rows = draw(
-        fit(tmp_path / "a", PrivateRecords(values, bounds=[(0, 4000), (0, 0.2)])), unlabelled(4000)
-    )
-    torch.testing.assert_close(rows.mean(0), values.mean(0), rtol=0.1, atol=0)
-    torch.testing.assert_close(rows.std(0), values.std(0), rtol=0.15, atol=0)
+    records = PrivateRecords(WIDE_AND_NARROW, bounds=[(0, 4000), (0, 0.2)])
+    rows = draw(fit(tmp_path, records), unlabelled(4000))
+    torch.testing.assert_close(rows.mean(0), WIDE_AND_NARROW.mean(0), rtol=0.1, atol=0)
+    torch.testing.assert_close(rows.std(0), WIDE_AND_NARROW.std(0), rtol=0.15, atol=0)
     assert bool(((rows >= 0) & (rows <= torch.tensor([4000.0, 0.2]))).all())
-    assert "clipped" not in capsys.readouterr().err
-    fit(
-        tmp_path / "b", PrivateRecords(values), radius=1.0
-    )  # control: the default of 0.2, silent garbage
-    assert (
-        "Warning: most vectors are longer than twice radius=1 and were clipped"
-        in capsys.readouterr().err
-    )
+
+
+def test_fit_warns_of_vectors_that_were_clipped(tmp_path):
+    with pytest.warns(UtilityWarning, match="longer than twice radius=1 and were clipped"):
+        fit(tmp_path, PrivateRecords(WIDE_AND_NARROW), radius=1.0)
 
 
 def fit_there(rank, directory):
@@ -200,7 +222,7 @@ def fit_there(rank, directory):
         torch.distributed.destroy_process_group()
 
 
-def test_two_processes_fit_what_one_does(server, tmp_path):
+def test_fit_in_two_processes_is_that_of_one(server, tmp_path):
     first, second = fine(run_ranks(server, fit_there, tmp_path / "two"))
     assert first == second
     alone = fit(tmp_path / "one", noise_seed=1).state_dict()
@@ -210,12 +232,13 @@ def test_two_processes_fit_what_one_does(server, tmp_path):
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_killed_run_is_finished_with_nothing_paid_twice(tmp_path, monkeypatch, lines):
+def test_fit_that_was_killed_is_finished_with_nothing_paid_twice(tmp_path, monkeypatch, lines):
     """The process dies after ``lines`` releases; the resumed one reads those from their files."""
-    calls, record = iter(range(9)), Budget.record
+    n_calls = itertools.count()
+    record = Budget.record
 
     def dies(self, mechanism):
-        if next(calls) == lines:
+        if next(n_calls) == lines:
             raise KeyboardInterrupt
         return record(self, mechanism)
 
@@ -233,81 +256,36 @@ def test_a_killed_run_is_finished_with_nothing_paid_twice(tmp_path, monkeypatch,
     assert (tmp_path / "ledger.jsonl").read_bytes().startswith(before)
     again = fit(tmp_path, resume=True)  # of a finished run: the same generator, and no release
     assert written(tmp_path) == ledger.n_releases
-    assert all(
-        torch.equal(value, again.state_dict()[name])
-        for name, value in generator.state_dict().items()
-    )
+    for name, value in generator.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
 
 
-def test_the_generator_draws_cells_in_their_proportions():
-    generator = MixtureGenerator((3,), n_classes=2, n_cells=3, n_components=2, bounded=False)
-    generator.weights.copy_(torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]))
-    torch.manual_seed(0)
-    cells = generator.cell(generator.latent(8000), torch.arange(8000) % 2)
-    shares = torch.bincount(cells, minlength=6) / 4000
-    assert torch.allclose(shares, generator.weights.flatten(), atol=5 * (0.25 / 4000) ** 0.5)
-
-
-def test_spread_scales_the_noise_within_cells_and_not_the_choice_of_the_cell(fitted):
-    generator, codes = fitted[0], []
-    for spread in (1.0, 0.5):
-        torch.manual_seed(0)
-        codes.append(generator.latent(2000, spread))
-    cells, same = (generator.cell(each, unlabelled(2000)) for each in codes)
-    assert torch.equal(cells, same)
-    means = generator.rows(torch.zeros_like(codes[0]), cells)
-    whole, half = (generator.rows(each, cells) - means for each in codes)
-    torch.testing.assert_close(half, 0.5 * whole)
-    values = [
-        len(draw(generator, unlabelled(2000), spread).round(decimals=3).unique(dim=0))
-        for spread in (1.0, 1e-6)
-    ]
-    assert values[0] > 1000
-    assert values[1] <= generator.structure.n_cells
-    with pytest.raises(InputError, match="spread"):
-        draw(generator, unlabelled(2), spread=0.0)
-
-
-def test_contrast_is_one_factor_of_mean_square_one_for_the_rows_and_the_residual_of_a_record():
-    n, size, dim = 4000, 3 * 8 * 8, 6
-    options = {
-        "n_cells": 2,
-        "n_components": 4,
-        "dim": dim,
-        "residual": True,
-        "jitter": {"shift": 1.0},
-    }
-    codes = []
-    for contrast in (0.0, 0.5):
-        torch.manual_seed(0)
-        codes.append(MixtureGenerator((3, 8, 8), contrast=contrast, **options).latent(n))
-    factor = codes[1] / codes[0]
-    assert torch.allclose(factor[:, dim:-size], torch.ones(n, 1))  # cells and jitter
-    varied = torch.cat([factor[:, :dim], factor[:, -size:]], dim=1)
-    assert torch.allclose(varied, varied[:, :1].expand_as(varied), rtol=1e-4)
-    log = varied[:, 0].log()
-    # log ~ N(-0.25, 0.25): five standard errors
-    assert abs(float(log.std()) - 0.5) < 5 * 0.5 / (2 * n) ** 0.5
-    assert abs(float(log.mean()) + 0.25) < 5 * 0.5 / n**0.5
-
-
-ROWS = PrivateRecords(torch.rand(N, BLOB_DIM))
-COLUMNS = PrivateRecords(torch.rand(N, BLOB_DIM), bounds=[(0, 1)] * BLOB_DIM)
+VECTORS = torch.rand(N, BLOB_DIM, generator=torch.Generator().manual_seed(0))
+ROWS = PrivateRecords(VECTORS)
+COLUMNS = PrivateRecords(VECTORS, bounds=[(0, 1)] * BLOB_DIM)
+OTHER = structure_of(PrivateRecords(torch.rand(N, BLOB_DIM + 1)))
+WITH_CLASSES = structure_of(blobs())
+WITH_COLUMNS = forecast(N, (BLOB_DIM,), 0, MU, bounded=True)
+WITH_REFERENCE = forecast(2000, (BLOB_DIM,), 0, MU, n_reference=1000)
 
 
 @pytest.mark.parametrize(
-    ("records", "options", "said"),
+    ("records", "options", "message"),
     [
-        (ROWS, {"radius": None}, r"bounds=\[\(low, high\), ...\].* or radius"),
-        (ROWS, {"radius": 0.0}, "radius"),
-        (ROWS, {"shift": 1.0}, "for jitter"),
-        (ROWS, {"residual": True}, "residual"),
-        (COLUMNS, {"radius": 1.0}, "both"),
-        (pictures(), {"zoom": -0.1}, "zoom"),
-        (pictures(), {"radius": 3.0}, "of vectors only"),
+        pytest.param(ROWS, {"radius": None}, r"bounds=\[.*\].* or radius", id="no limits"),
+        pytest.param(ROWS, {"radius": 0.0}, "radius", id="radius 0"),
+        pytest.param(ROWS, {"shift": 1.0}, "for jitter", id="jitter of vectors"),
+        pytest.param(ROWS, {"residual": True}, "residual", id="residual of vectors"),
+        pytest.param(COLUMNS, {"radius": 1.0}, "both", id="bounds and radius"),
+        pytest.param(pictures(), {"zoom": -0.1}, "zoom", id="negative jitter"),
+        pytest.param(pictures(), {"radius": 3.0}, "of vectors only", id="radius of images"),
+        pytest.param(ROWS, {"structure": OTHER}, "of shape", id="structure of another shape"),
+        pytest.param(ROWS, {"structure": WITH_CLASSES}, "classes", id="structure with classes"),
+        pytest.param(ROWS, {"structure": WITH_COLUMNS}, "bounds", id="structure of columns"),
+        pytest.param(ROWS, {"structure": WITH_REFERENCE}, "reference", id="no reference"),
     ],
 )
-def test_refusals_release_nothing(tmp_path, records, options, said):
-    with pytest.raises(InputError, match=said):
+def test_fit_refuses_before_a_release(tmp_path, records, options, message):
+    with pytest.raises(InputError, match=message):
         fit(tmp_path / "run", records, **options)
     assert not (tmp_path / "run").exists()

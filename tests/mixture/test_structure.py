@@ -1,123 +1,112 @@
-"""Structure from public numbers: the stated inequalities, monotony, and shares of one budget."""
+"""Text of a structure: the table, results on public data sets, the verdict, the rarest class."""
 
-import json
+import dataclasses
 import math
 import re
 
 import pytest
 
-from dpswd.features.frequencies import Frequencies
-from dpswd.mixture import structure
-from dpswd.mixture.structure import forecast
+from dpswd.mixture.forecast import forecast
+from dpswd.mixture.structure import PublicResult, nearest_results
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (64,)]
+IMAGE = (1, 28, 28)
+MU = 0.5
+
+
+def result(dataset, signal, channels=1):
+    return PublicResult(
+        dataset, channels, n_records=1100, epsilon=1.0, signal=signal, accuracy=50.4
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("mu", [0.06, 0.27, 2.0])
-def test_shares_are_those_of_the_whole_budget(shape, mu):
-    for n, n_classes in ((300, 10), (5000, 10), (60_000, 10), (1800, 0)):
-        made = forecast(n, shape, n_classes, mu, n_reference=2000)
-        assert sum(made.shares.values()) == pytest.approx(1)
-        assert min(made.shares.values()) > 0
-        assert set(made.signal_to_noise) == set(made.shares)
-        assert 1 <= made.n_components <= made.dim
-        lines = str(made).splitlines()[1 : 1 + len(made.shares)]
-        assert [line.split()[0] for line in lines] == list(made.shares)
-        assert all(len(line.split()) > 5 for line in lines)  # with an explanation
+def test_str_has_a_line_with_an_explanation_for_each_release(shape):
+    structure = forecast(60_000, shape, 10, 2.0)
+    lines = str(structure).splitlines()[1 : 1 + len(structure.shares)]
+    names = [line.split()[0] for line in lines]
+    assert names == list(structure.shares)
+    assert min(len(line.split()) for line in lines) > 5
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if len(shape) == 3])
-def test_frequencies_keep_the_inequality_and_grow_with_the_budget(shape):
-    dims = []
-    for mu in (0.06, 0.27, 2.0, 50.0):
-        made = forecast(5000, shape, 10, mu)
-        limit = (mu * 5000 / math.sqrt(10)) ** (2 / 3)
-        assert made.dim <= 1.3 * limit + 6  # a square of frequencies is rounded
-        assert made.dim == Frequencies(shape, made.size, made.chroma_size).dim
-        dims.append(made.dim)
-    assert dims == sorted(dims)
+def test_str_names_results_for_images_with_classes_only():
+    assert "reaches" in str(forecast(3000, IMAGE, 10, 2.0))
+    assert "reaches" not in str(forecast(3000, IMAGE, 0, 2.0))
+    assert "reaches" not in str(forecast(3000, (64,), 10, 2.0))
+
+
+def test_nearest_results_has_the_closest_of_each_data_set_within_a_factor_of_two():
+    closest = result("A", 1.1)
+    only = result("B", 1.8)
+    results = [
+        result("A", 0.6),
+        closest,
+        only,
+        result("B", 2.1),
+        result("C", 2.1),
+        result("D", 1.0, channels=3),
+    ]
+    assert nearest_results(results, channels=1, signal=1.0) == [closest, only]
+    assert str(closest) == "A (1,100 records, epsilon 1) 50 %"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("classes", [0, 2, 10])
-def test_what_to_expect_is_monotone_in_the_number_of_records(shape, classes):
-    """Issue 31: more records never promise less, and the number that a forecast asks for is enough."""
+@pytest.mark.parametrize("n_classes", [0, 2, 10])
+def test_verdict_is_monotone_in_the_number_of_records(shape, n_classes):
+    """More records never promise less."""
     levels = []
     for tenth in range(10, 61):
-        made = forecast(round(10 ** (tenth / 10)), shape, classes, 0.5)
-        levels.append(0 if made.is_noise else 1 + ("and variety" in made.verdict))
+        n = round(10 ** (tenth / 10))
+        structure = forecast(n, shape, n_classes, MU)
+        if structure.is_noise:
+            levels.append(0)
+        elif "and variety" in structure.verdict:
+            levels.append(2)
+        else:
+            levels.append(1)
     assert levels == sorted(levels)
     assert (levels[0], levels[-1]) == (0, 2)
-    few = forecast(7, shape, classes, 0.5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_verdict_asks_for_as_many_records_as_are_needed(shape):
+    few = forecast(7, shape, 10, MU)
     times = int(re.search(r"need ([\d,]+) times", few.verdict)[1].replace(",", ""))
-    assert not forecast(7 * times, shape, classes, 0.5).is_noise
-    assert forecast(7 * (times - 1), shape, classes, 0.5).is_noise
+    assert not forecast(7 * times, shape, 10, MU).is_noise
+    assert forecast(7 * (times - 1), shape, 10, MU).is_noise
 
 
-def test_levels_of_the_histogram_grow_with_the_budget_and_need_images():
-    levels = [forecast(1438, (1, 8, 8), 10, mu).n_levels for mu in (0.06, 0.269, 0.5, 50.0)]
-    assert levels == sorted(levels)
-    assert (levels[0], levels[-1]) == (0, 32)
-    assert "tones" not in forecast(60_000, (64,), 10, 2.0).shares
+def test_rarest_promises_what_balanced_classes_of_its_size_are_promised():
+    """Chest X-rays, 388 and 3,494 records, at epsilon 10."""
+    structure = forecast(3882, IMAGE, 2, 2.0)
+    line = "Rarest class (388 records, 10%): expect its mean with little variety of its own."
+    assert structure.rarest([388, 3494]) == line
+    assert structure.rarest([1941, 1941]).endswith("expect its mean and variety.")
+    assert "noise" in structure.rarest([3877, 5])
 
 
-def test_a_reference_gives_cells_to_vectors_without_classes():
-    made = forecast(1800, (32,), 0, 2.0, n_reference=2000)
-    noise = (
-        2 * 1.3 * math.sqrt(32) * made.n_cells / (2.0 * math.sqrt(made.shares["cell_means"]) * 1800)
-    )
-    assert 0.24 < noise <= 0.25  # of the mean of a cell, in root mean square norms
-    assert made.by_reference
-    assert (made.n_rounds, forecast(1800, (32,), 0, 2.0).n_rounds) == (1, 3)
-    assert "cell_moments" not in made.shares
-    assert forecast(1800, (32,), 0, 2.0, n_reference=200).n_cells == 20
-    for n, shape, classes, mu, n_reference in (
-        (1800, (32,), 0, 0.27, 2000),
-        (1800, (32,), 0, 2.0, 100),
-        (1800, (1, 8, 8), 0, 2.0, 2000),
-        (1800, (32,), 10, 2.0, 2000),
-    ):
-        assert forecast(n, shape, classes, mu, n_reference) == forecast(n, shape, classes, mu)
-
-
-def test_the_text_of_a_forecast_names_the_nearest_row_of_each_data_set(monkeypatch, tmp_path):
-    signal = forecast(3000, (1, 28, 28), 10, 2.0).signal
-    assert signal == pytest.approx(6000 / math.sqrt(10))
-    rows = [
-        ("A", 1, 0.4),
-        ("A", 1, 1.1),
-        ("B", 1, 1.8),
-        ("B", 1, 2.1),
-        ("C", 1, 2.1),
-        ("D", 3, 1.0),
-    ]
-    names = ("dataset", "channels", "signal", "n_records", "epsilon", "accuracy")
-    table = [
-        dict(zip(names, (*row, signal * ratio, 1000 * ratio, 1.0, 50.4), strict=True))
-        for *row, ratio in rows
-    ]
-    (tmp_path / "stand_ins.json").write_text(json.dumps({"rows": table}))
-    monkeypatch.setattr(structure, "files", lambda _: tmp_path)
-    named = "A (1,100.0 records, epsilon 1) 50 %, B (1,800.0 records, epsilon 1) 50 %."
-    assert f"reaches: {named}" in str(forecast(3000, (1, 28, 28), 10, 2.0))
-    for shape, classes in (((1, 28, 28), 0), ((64,), 10)):
-        assert "reaches" not in str(forecast(3000, shape, classes, 2.0))
-
-
-def test_the_rarest_class_is_promised_what_balanced_classes_of_its_size_are():
-    """Chest X-rays of issue 31, 388 and 3,494 records, at epsilon 10; the levels are monotone in its size."""
-    made = forecast(3882, (1, 28, 28), 2, 2.0)
-    said = "Rarest class (388 records, 10%): expect its mean with little variety of its own."
-    assert made.rarest([388, 3494]) == said
-    assert made.rarest([1941, 1941]).endswith("expect its mean and variety.")
-    assert "noise" in made.rarest([3877, 5])
-    assert "at most 330 records" in made.rarest(
-        [3300, 330], released=True
-    )  # the count may have been raised to it
+def test_rarest_is_monotone_in_the_size_of_the_class():
+    structure = forecast(3882, IMAGE, 2, 2.0)
     words = ["noise", "little", "mean and"]
-    levels = [
-        [word in made.rarest([3882 - n, n]) for word in words].index(True)
-        for n in range(1, 1942, 20)
-    ]
+    levels = []
+    for size in range(1, 1942, 20):
+        line = structure.rarest([3882 - size, size])
+        levels.append([word in line for word in words].index(True))
     assert levels == sorted(levels)
+
+
+def test_rarest_says_that_a_released_count_may_have_been_raised():
+    structure = forecast(3630, IMAGE, 2, 2.0)
+    raised = structure.rarest([3300, 330], released=True)
+    assert "at most 330 records" in raised
+    assert raised.endswith("or less.")
+    assert "at most" not in structure.rarest([3300, 330])
+    assert "at most" not in structure.rarest([3200, 430], released=True)
+
+
+def test_structure_is_frozen_and_counts_its_releases():
+    structure = forecast(5000, (10,), 2, 2.0)
+    assert structure.n_releases == 7  # five kinds, and two further rounds
+    assert math.isclose(sum(structure.shares.values()), 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        structure.n_cells = 1
