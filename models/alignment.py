@@ -1,4 +1,4 @@
-"""Unprotected adaptation: one training loop, and the alignment terms of DANN and SWD. NOT PRIVATE.
+"""Unprotected adaptation by DANN and SWD: the terms and a loop. NOT PRIVATE.
 
 Every step reads a raw batch of the target, and the gradient passes through it.
 
@@ -19,14 +19,31 @@ from dpswd.slices import random_projections
 
 
 def rising(progress: float) -> float:
-    """Return a weight that rises from 0 to 1 (Ganin et al., Section 5.2.2)."""
+    """Return a weight that rises from 0 to 1 during the training.
+
+    Args:
+        progress: Part of the training that is done, from 0 to 1.
+
+    References:
+        | Ganin et al., Section 5.2.2.
+    """
     return 2 / (1 + math.exp(-10 * progress)) - 1
 
 
 def endless(n: int, size: int, *, short: bool = False) -> Iterator[Tensor]:
-    """Yield record numbers in shuffled epochs without end, ``size`` at a time; ``short`` keeps the rest of an epoch."""
+    """Yield indices of records in shuffled epochs without end.
+
+    Args:
+        n: Number of records.
+        size: Number of indices in a batch.
+        short: Whether an epoch ends with the remaining records, fewer than ``size``; otherwise they
+            are left out.
+    """
+    n_used = n
+    if not short:
+        n_used = n // size * size
     while True:
-        yield from torch.randperm(n)[: n if short else n // size * size].split(size)
+        yield from torch.randperm(n)[:n_used].split(size)
 
 
 def fit_unprotected(
@@ -40,25 +57,39 @@ def fit_unprotected(
     weight: float,
     lr: float,
 ) -> None:
-    """Minimise cross-entropy on the source plus ``weight`` times the term, by Adam with a cosine to a tenth of ``lr``.
+    """Minimise cross-entropy on the source plus a weighted alignment term, in place.
 
-    The term is a scalar of features (n, d) of source and target, and of the progress of training from 0 to 1.
+    The optimiser is Adam; the learning rate falls to a tenth by a cosine.
+
+    Args:
+        encoder: Maps records to features (n, d).
+        classifier: Maps features to logits (n, C).
+        term: Scalar of features of source and target, and of the progress from 0 to 1.
+        source: Batches of records and their classes, without end.
+        target: Batches of raw target records, without end.
+        steps: Number of training steps.
+        weight: Weight of the term.
+        lr: Learning rate at the start.
     """
-    for part in (encoder, classifier, term):
-        part.train()
-    parameters = [p for part in (encoder, classifier, term) for p in part.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=lr / 10)
+    parameters = []
+    for module in (encoder, classifier, term):
+        module.train()
+        parameters += list(module.parameters())
+    optimiser = torch.optim.Adam(parameters, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=lr / 10)
     for step in range(steps):
         records, classes = next(source)
-        ours, theirs = encoder(records), encoder(next(target))
-        loss = nn.functional.cross_entropy(classifier(ours), classes) + weight * term(
-            ours, theirs, step / steps
-        )
-        optimizer.zero_grad()
+        source_features = encoder(records)
+        target_features = encoder(next(target))
+        cross_entropy = nn.functional.cross_entropy(classifier(source_features), classes)
+        loss = cross_entropy + weight * term(source_features, target_features, step / steps)
+        optimiser.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimiser.step()
         schedule.step()
+
+
+# DANN
 
 
 class _Reverse(torch.autograd.Function):
@@ -74,8 +105,8 @@ class _Reverse(torch.autograd.Function):
 
 def reverse(features: Tensor, factor: float = 1.0) -> Tensor:
     """Return features (n, d) unchanged, with their gradient multiplied by ``-factor``."""
-    reversed_: Tensor = _Reverse.apply(features, factor)
-    return reversed_
+    unchanged: Tensor = _Reverse.apply(features, factor)
+    return unchanged
 
 
 class DomainClassifier(nn.Sequential):
@@ -86,7 +117,10 @@ class DomainClassifier(nn.Sequential):
 
 
 class DANNTerm(nn.Module):
-    """DANN: cross-entropy of a domain classifier; the encoder's gradient is reversed, with a rising factor."""
+    """DANN: cross-entropy of a domain classifier, which the encoder maximises.
+
+    The gradient that reaches the encoder is reversed, with a rising factor.
+    """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -95,17 +129,25 @@ class DANNTerm(nn.Module):
     def forward(self, source: Tensor, target: Tensor, progress: float) -> Tensor:
         """Return the loss of the domain classifier, with equal weight of both domains."""
         factor = rising(progress)
-        ours, theirs = (self.domain(reverse(side, factor)) for side in (source, target))
-        loss = nn.functional.binary_cross_entropy_with_logits
-        return loss(ours, torch.zeros_like(ours)) / 2 + loss(theirs, torch.ones_like(theirs)) / 2
+        source_logits = self.domain(reverse(source, factor))
+        target_logits = self.domain(reverse(target, factor))
+        cross_entropy = nn.functional.binary_cross_entropy_with_logits
+        source_loss = cross_entropy(source_logits, torch.zeros_like(source_logits))
+        target_loss = cross_entropy(target_logits, torch.ones_like(target_logits))
+        return source_loss / 2 + target_loss / 2
+
+
+# SWD
 
 
 class SWDTerm(nn.Module):
-    """SWD: d times the squared sliced Wasserstein distance of the features, along a fresh orthonormal basis."""
+    """SWD: squared sliced Wasserstein distance of the features (n, d), times d.
+
+    The directions are a fresh orthonormal basis at every call.
+    """
 
     def forward(self, source: Tensor, target: Tensor, progress: float) -> Tensor:
         """Return the distance, in squared units of the features."""
         dim = source.shape[1]
-        return dim * sliced_wasserstein(
-            source, target, random_projections(dim, dim, kind="orthogonal").to(source)
-        )
+        basis = random_projections(dim, dim, kind="orthogonal").to(source)
+        return dim * sliced_wasserstein(source, target, basis)

@@ -1,13 +1,17 @@
-"""Networks of Rakotomamonjy2021: the generators of Tables 3 and 5, the latter's space of comparison, and an encoder.
+"""Networks of Rakotomamonjy2021: generators, a discriminator and an encoder.
 
-=========================  ==================================================================  ==========
-class                      layers                                                              parameters
-=========================  ==================================================================  ==========
-``Table3Generator``        two linear layers, two upsampled convolutions 5 x 5, 20 to 28 x 28  167,161
-``Table5Generator``        five transposed convolutions 4 x 4, code 32 to 3 x 64 x 64          3,019,654
-``FaceDiscriminator``      four convolutions 4 x 4 with stride 2, 3 x 64 x 64 to 512 x 4 x 4   2,765,569
-``PublishedDigitEncoder``  two convolutions 5 x 5 with 32 and 20 maps, 28 x 28 to 320          16,852
-=========================  ==================================================================  ==========
+=========================  ======================================================  ==========
+class                      layers                                                  parameters
+=========================  ======================================================  ==========
+``Table3Generator``        two linear layers, two upsampled convolutions 5 x 5,    167,161
+                           code 20 to 28 x 28
+``Table5Generator``        five transposed convolutions 4 x 4,                     3,019,654
+                           code 32 to 3 x 64 x 64
+``FaceDiscriminator``      four convolutions 4 x 4 with stride 2,                  2,765,569
+                           3 x 64 x 64 to 512 x 4 x 4, the space of comparison
+``PublishedDigitEncoder``  two convolutions 5 x 5 with 32 and 20 maps,             16,852
+                           28 x 28 to 320
+=========================  ======================================================  ==========
 """
 
 from itertools import pairwise
@@ -18,11 +22,13 @@ from torch import Tensor, nn
 
 
 class Table3Generator(nn.Module):
-    """Generator of Table 3, as in MERF's ``ConvCondGen``: code of 10 and one-hot class of 10 to 28 x 28.
+    """Generator of Table 3, as in MERF's ``ConvCondGen``.
 
-    The table prints a reshape to 28 x 28; two upsamplings to 28 x 28 require 16 x 7 x 7. Table and code have no
-    activation after the second batch normalisation; the code upsamples bilinearly with aligned corners, and has a ReLU
-    after the first batch normalisation, which the table leaves out. MERF's code has a code of 5.
+    It maps a latent code of 10 and a one-hot class of 10 to an image of 28 x 28. The table prints a
+    reshape to 28 x 28; two upsamplings to 28 x 28 require 16 x 7 x 7. The table and the authors'
+    code have no activation after the second batch normalisation. Their code upsamples bilinearly
+    with aligned corners, and has a ReLU after the first batch normalisation, which the table leaves
+    out. MERF has a latent code of 5.
     """
 
     sample_shape = (1, 28, 28)
@@ -52,33 +58,34 @@ class Table3Generator(nn.Module):
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Map codes (n, latent_dim) and classes (n,) to images (n, 1, 28, 28) in [0, 1]."""
-        images: Tensor = self.body(
-            torch.cat([latent, F.one_hot(labels, self.n_classes).to(latent.dtype)], dim=1)
-        )
+        one_hot = F.one_hot(labels, self.n_classes).to(latent.dtype)
+        images: Tensor = self.body(torch.cat([latent, one_hot], dim=1))
         return images
 
 
 class Table5Generator(nn.Module):
-    """Generator of Table 5: code of 32, maps 512-256-128-64-3, for 3 x 64 x 64.
+    """Generator of Table 5: latent code of 32, maps 512-256-128-64-3, for 3 x 64 x 64.
 
-    As printed, every layer has a batch normalisation, the last one too, before the tanh; the code that the paper builds
-    on (VinAIResearch/DSW) has none there. The table prints stride 1 for every layer, which would give 16 x 16. That
-    code has stride 1 and no padding in the first layer, stride 2 and padding 1 in the others, and no bias:
-    1-4-8-16-32-64. The tanh is mapped to pixels in [0, 1].
+    As printed, every layer has a batch normalisation, the last one too, before the tanh; the code
+    that the paper builds on (VinAIResearch/DSW) has none there. The table prints stride 1 for every
+    layer, which would give 16 x 16. That code has stride 1 and no padding in the first layer,
+    stride 2 and padding 1 in the others, and no bias: the sides are 1-4-8-16-32-64. The tanh is
+    mapped to pixels in [0, 1].
     """
 
     latent_dim = 32
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Unflatten(1, (self.latent_dim, 1, 1))]
-        for i, (inputs, outputs) in enumerate(pairwise((self.latent_dim, 512, 256, 128, 64, 3))):
-            stride, padding = (1, 0) if i == 0 else (2, 1)
+        first = nn.ConvTranspose2d(self.latent_dim, 512, 4, stride=1, padding=0, bias=False)
+        layers: list[nn.Module] = [nn.Unflatten(1, (self.latent_dim, 1, 1)), first]
+        for inputs, outputs in pairwise((512, 256, 128, 64, 3)):
             layers += [
-                nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False),
-                nn.BatchNorm2d(outputs),
+                nn.BatchNorm2d(inputs),
+                nn.ReLU(),
+                nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1, bias=False),
             ]
-            layers += [nn.ReLU() if outputs > 3 else nn.Tanh()]
+        layers += [nn.BatchNorm2d(3), nn.Tanh()]
         self.body = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor) -> Tensor:
@@ -88,20 +95,25 @@ class Table5Generator(nn.Module):
 
 
 class FaceDiscriminator(nn.Module):
-    """Discriminator whose last feature map is the space of 8,192 dimensions in which the paper compares faces.
+    """Discriminator in whose last feature map the paper compares faces: 8,192 entries.
 
-    Convolutions 4 x 4 with stride 2, 3-64-128-256-512, leaky ReLU, batch normalisation from the second on, tanh. The
-    published algorithm trains it on private images without noise: NOT PRIVATE (docs/errata.md, item 7).
+    Convolutions 4 x 4 with stride 2, 3-64-128-256-512, leaky ReLU, batch normalisation from the
+    second on, tanh. The published algorithm trains it on private images without noise: NOT PRIVATE
+    (docs/errata.md, item 7).
     """
 
     dim = 8192
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+        layers: list[nn.Module] = [nn.Conv2d(3, 64, 4, stride=2, padding=1, bias=False)]
         for inputs, outputs in pairwise((64, 128, 256, 512)):
-            layers += [nn.Conv2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs)]
-            layers += [nn.LeakyReLU(0.2) if outputs < 512 else nn.Tanh()]
+            layers += [
+                nn.LeakyReLU(0.2),
+                nn.Conv2d(inputs, outputs, 4, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(outputs),
+            ]
+        layers.append(nn.Tanh())
         self.body = nn.Sequential(*layers)
         self.head = nn.Conv2d(512, 1, 4)
 
@@ -112,14 +124,16 @@ class FaceDiscriminator(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n,) of being real."""
-        logits: Tensor = self.head(self.features(images).unflatten(1, (512, 4, 4))).flatten()
+        maps = self.features(images).unflatten(1, (512, 4, 4))
+        logits: Tensor = self.head(maps).flatten()
         return logits
 
 
 class PublishedDigitEncoder(nn.Sequential):
-    """Encoder of appendix 8.5.2: grey images (n, 1, 28, 28) to 320 features, 20 maps of 4 x 4.
+    """Encoder of appendix 8.5.2.
 
-    Convolution 5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid. The
+    It maps grey images (n, 1, 28, 28) to 320 features, which are 20 maps of 4 x 4. Convolution
+    5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid. The
     authors' code, not the paper, has a dropout of 0.5 of the 20 maps.
     """
 

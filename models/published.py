@@ -1,13 +1,15 @@
-"""The distances of Rakotomamonjy2021 as printed and as in its code, for comparison. NOT PRIVATE (docs/errata.md).
+"""The distances of Rakotomamonjy2021 as printed and as in its code. NOT PRIVATE.
 
-They differ in what divides the rows before they are projected:
+They are here for comparison (docs/errata.md), and differ in what divides the rows before they are
+projected:
 
 - Algorithm 1: nothing. It returns the q-th power (Eq. 4), here q = 2.
 - Algorithm 2: each side by twice its own largest norm.
-- the authors' code: both sides by twice the largest norm of the private batch, which multiplies the root afterwards.
+- the authors' code: both sides by twice the largest norm of the private batch, which multiplies the
+  root afterwards.
 
-A largest norm moves with one record (item 4). The gradient passes through the private branch, whose Jacobian reads raw
-records (item 5).
+A largest norm moves with one record (item 4). The gradient passes through the private branch, whose
+Jacobian reads raw records (item 5).
 """
 
 from typing import Literal
@@ -27,20 +29,36 @@ def published_distance(
     groups: int = 1,
     scaling: Literal["none", "own", "target"] = "target",
 ) -> Tensor:
-    """Return the squared sliced distance of noisy projections of features (n, d). NOT PRIVATE.
+    """Return the squared sliced distance of noisy projections. NOT PRIVATE.
 
-    Both sides are scaled, projected on fresh directions and noised; the gradient passes through both. Consecutive
-    ``groups`` of rows are compared separately; ``scaling`` is that of Algorithm 1, 2 or of the authors' code.
+    Both sides are scaled, projected on fresh directions and noised; the gradient passes through
+    both.
+
+    Args:
+        source: Features (n, d).
+        target: Features (n, d) of private records.
+        sigma: Standard deviation of the noise.
+        n_projections: Number of directions.
+        groups: Number of parts of consecutive rows that are compared separately.
+        scaling: That of Algorithm 1, of Algorithm 2, or of the authors' code.
+
+    Returns:
+        Scalar tensor.
     """
-    if scaling != "none":
-        source = source / _scale(source if scaling == "own" else target)
+    if scaling == "own":
+        source = source / _scale(source)
         target = target / _scale(target)
-    directions = F.normalize(
-        torch.randn(n_projections, source.shape[1], device=source.device), dim=1
-    ).T
+    elif scaling == "target":
+        scale = _scale(target)
+        source = source / scale
+        target = target / scale
+    normal = torch.randn(n_projections, source.shape[1], device=source.device)
+    directions = F.normalize(normal, dim=1).T
 
-    def cost(columns: slice, ours: Tensor, theirs: Tensor) -> Tensor:
-        return power_cost(ours, theirs, 2, ours.shape[1] / (n_projections * groups))
+    def cost(columns: slice, source_columns: Tensor, target_columns: Tensor) -> Tensor:
+        # Costs of the directions of a chunk add up to their mean over all directions and groups.
+        weight = source_columns.shape[1] / (n_projections * groups)
+        return power_cost(source_columns, target_columns, 2, weight)
 
     return sum_over_projections(cost, directions, source, target, groups=groups, blur=sigma)
 
@@ -48,9 +66,15 @@ def published_distance(
 def published_loss(
     source: Tensor, target: Tensor, sigma: float, n_projections: int, groups: int = 1
 ) -> Tensor:
-    """Return what the authors' code minimises: the root of :func:`published_distance`, in units of the rows."""
-    return _scale(target) * published_distance(source, target, sigma, n_projections, groups).sqrt()
+    """Return what the authors' code minimises, in units of the rows. NOT PRIVATE.
+
+    It is the root of :func:`published_distance`, times the scale of the target.
+    """
+    distance = published_distance(source, target, sigma, n_projections, groups)
+    return _scale(target) * distance.sqrt()
 
 
-def _scale(target: Tensor) -> Tensor:
-    return 2 * torch.linalg.vector_norm(target.detach(), dim=1).max().clamp(min=1e-12)
+def _scale(rows: Tensor) -> Tensor:
+    """Return twice the largest norm of rows (n, d), a scalar without a gradient."""
+    norms = torch.linalg.vector_norm(rows.detach(), dim=1)
+    return 2 * norms.max().clamp(min=1e-12)

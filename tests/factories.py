@@ -32,6 +32,7 @@ from dpswd import (
     PrivateRecords,
     ProjectionMechanism,
     Recorder,
+    Records,
     ReleaseLoader,
 )
 from dpswd.accounting.ledger import Ledger
@@ -414,6 +415,21 @@ def blobs(seed=0):
     return PrivateRecords(
         0.6 * torch.eye(BLOB_DIM)[:3][labels] + 0.1 * noise, labels, classes=range(3)
     )
+
+
+# three classes of vectors in two domains, for adaptation
+
+
+def triangle(n, seed, shift=0.0):
+    """Three classes on a triangle in six dimensions, all moved alike by ``shift``."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    angles = 2 * torch.pi * labels / 3
+    values = 0.3 * torch.randn(n, 6, generator=generator)
+    values[:, 0] += 2 * angles.cos()
+    values[:, 1] += 2 * angles.sin()
+    direction = torch.tensor([1.0, 0.5, 0.0, 0.0, 0.0, 0.0])
+    return Records(values + shift * direction, labels)
 
 
 # fuzzing

@@ -15,6 +15,7 @@ import copy
 import math
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +28,20 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.adaptation.methods import ImageMap
+from dpswd.errors import PrivacyWarning
 from dpswd.estimators.adapter import PrivateAdapter
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
 from dpswd.networks.adapters import ImageAdapter
 from experiments.adaptation.pairs import Pair, digits, office
 from experiments.results import Result
-from models.adaptation import accuracy, fit_aligned, fit_source, source_batches
+from models.adaptation import (
+    accuracy,
+    fit_aligned,
+    fit_aligned_unprotected,
+    fit_source,
+    source_batches,
+)
 from models.alignment import DANNTerm, SWDTerm, endless, fit_unprotected
 from models.dp_dann import fit_dp_dann
 from models.encoders import DigitEncoder, FeatureEncoder, ShiftAdapter, jitter
@@ -272,12 +280,20 @@ def align(start: Start, epsilon: float | None, **changes: Any) -> Result:
         "n_quantiles": problem.blocks,
         "lr": problem.lr,
         "adapter_lr": problem.adapter_lr,
-        "target_epsilon": epsilon,
-        "target_delta": problem.delta,
+        "steps": problem.steps,
     }
     options |= changes
+    parts = (encoder, classifier, start.source())
+    if epsilon is None:
+        fit_aligned_unprotected(*parts, start.target, **options)
+        return {"accuracy": start.score(encoder, classifier)}
     target = start.pair.target.private()
-    spent = fit_aligned(encoder, classifier, start.source(), target, steps=problem.steps, **options)
+    budget = {"target_epsilon": epsilon, "target_delta": problem.delta}
+    with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
+        # The methods of the table read the same records; each states a guarantee of its own.
+        warnings.simplefilter("ignore", PrivacyWarning)
+        run_dir = Path(directory) / "run"
+        spent = fit_aligned(*parts, target, **budget, **options, run_dir=run_dir)
     return {"accuracy": start.score(encoder, classifier), **spent}
 
 
