@@ -5,7 +5,6 @@ record is converted by itself, so that a conversion costs no privacy. Shape, num
 names of columns are public.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._layout import Array, Layout
+from dpswd._layout import NUMBERS, Array, Layout
 from dpswd._public_facts import list_of_names
 from dpswd._validate import choice
 from dpswd.errors import InputError
@@ -28,10 +27,6 @@ MIXED = (
     "columns of numbers only"
 )
 
-_NUMBERS = re.compile(
-    r"(u?int|float)\d+(\[pyarrow\])?|(half|float|double)\[pyarrow\]|bool(ean|\[pyarrow\])?",
-    re.IGNORECASE,
-)
 _CHANNELS = (1, 3)  # numbers of channels of an image
 
 
@@ -234,9 +229,7 @@ def _array_of_frame(frame: Any) -> tuple[Array, Layout]:
     names = [name if isinstance(name, str | int) else str(name) for name in frame.columns]
     dtypes = [str(dtype) for dtype in frame.dtypes]
     other_names = [
-        str(name)
-        for name, dtype in zip(names, dtypes, strict=True)
-        if not _NUMBERS.fullmatch(dtype)
+        str(name) for name, dtype in zip(names, dtypes, strict=True) if not NUMBERS.fullmatch(dtype)
     ]
     if other_names:
         raise InputError(

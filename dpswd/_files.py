@@ -44,13 +44,20 @@ class DirectoryLock:
 
 
 def verified_archive(path: str | Path) -> io.BytesIO:
-    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not; ValueError if damaged."""
+    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not.
+
+    Raises:
+        ValueError: If the file is damaged, or compressed, which ``torch.save`` does not do: a small
+            file could fill the memory.
+    """
     content = io.BytesIO(Path(path).read_bytes())
     verified = io.BytesIO()
     try:
         with zipfile.ZipFile(content) as archive, zipfile.ZipFile(verified, "w") as again:
-            for name in archive.namelist():
-                again.writestr(name, archive.read(name))
+            for entry in archive.infolist():
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError("compressed")
+                again.writestr(entry.filename, archive.read(entry))
     except Exception as error:  # zipfile raises many exception types on damaged files
         raise ValueError(f"not a valid archive: {error}") from None
     verified.seek(0)

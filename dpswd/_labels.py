@@ -38,6 +38,9 @@ from dpswd.errors import InputError
 
 Key = int | float | str
 
+# Labels of one class say nothing about a record.
+MIN_CLASSES = 2
+
 # Integers up to this one are taken as classes where no classes are stated. A column of numbers
 # that is no column of classes would otherwise become a class per value.
 _MAX_INTEGER_CLASSES = 10_000
@@ -66,13 +69,16 @@ class Labels:
     notice: str | None = None
 
 
-def as_labels(y: Any, classes: Iterable[Any] | None = None) -> Labels:
+def as_labels(
+    y: Any, classes: Iterable[Any] | None = None, *, min_classes: int = MIN_CLASSES
+) -> Labels:
     """Read the labels of records.
 
     Args:
         y: Labels (N,), (N, 1) or (1, N): an array, tensor, Series or list.
         classes: Public list of classes. Without it, the classes are the integers from 0 to the
             largest one, or the names that occur.
+        min_classes: Least number of classes; 1 for test records, which may be of one class.
 
     Raises:
         InputError: If a label is no stated class, or the labels are no classes.
@@ -87,7 +93,7 @@ def as_labels(y: Any, classes: Iterable[Any] | None = None) -> Labels:
         remedy = "pass classes= (--classes), the list of them"
     else:
         remedy = "add its class to the classes, or correct the label"
-    names = as_classes(classes)
+    names = as_classes(classes, min_classes=min_classes)
     positions = class_positions(names)
     numbers = np.array([positions.get(key, _UNLISTED) for key in keys], dtype=np.int64)
     if bool((numbers == _UNLISTED).any()):
@@ -114,6 +120,11 @@ def label_key(label: Any) -> Key:
     return _key_of_text(_text(label))
 
 
+def is_missing(label: Any) -> bool:
+    """Return whether a label is NaN, None or another sign of a missing entry."""
+    return label_key(label) in _MISSING_KEYS
+
+
 def class_positions(classes: Sequence[Any]) -> dict[Key, int]:
     """Return the position of the class of every key that is read as one."""
     keys = [label_key(name) for name in classes]
@@ -124,11 +135,11 @@ def class_positions(classes: Sequence[Any]) -> dict[Key, int]:
     return positions
 
 
-def as_classes(classes: Iterable[Any]) -> list[Any]:
+def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> list[Any]:
     """Return a public list of classes as booleans, integers, floats and text.
 
     Raises:
-        InputError: If there are fewer than two classes, or two that labels cannot tell apart.
+        InputError: If there are too few classes, or two that labels cannot tell apart.
     """
     if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
         raise InputError(
@@ -144,8 +155,10 @@ def as_classes(classes: Iterable[Any]) -> list[Any]:
                 "which read as one label; rename or drop one."
             )
         first_names[key] = name
-    if len(names) < 2:
-        raise InputError(f"Expected at least 2 classes, got {len(names)}; leave the labels out.")
+    if len(names) < min_classes:
+        raise InputError(
+            f"Expected at least {min_classes} classes, got {len(names)}; leave the labels out."
+        )
     return names
 
 

@@ -1,6 +1,7 @@
 """Layout of the caller's records, in which synthetic records are returned."""
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,8 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._public_facts import taken_from_records
+from dpswd.errors import InputError
 
 Array = NDArray[Any]
+
+# Names of the types of numbers in NumPy, pandas and pyarrow.
+NUMBERS = re.compile(
+    r"(u?int|U?Int)(8|16|32|64)|[fF]loat(16|32|64)|float(80|96|128)"
+    r"|(u?int(8|16|32|64)|halffloat|float|double)\[pyarrow\]|bool|boolean|bool\[pyarrow\]"
+)
+_FLOATS_OF_PYARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 # Float64 holds integers exactly up to this one; integers beyond it would wrap in a conversion.
 _MAX_EXACT = 2**53
@@ -45,6 +54,29 @@ class Layout:
             return cls()
         channels: Literal["last", "none"] = "none" if values.shape[1] == 1 else "last"
         return cls("images", channels, values.dtype == torch.uint8)
+
+    def fits(self, sample_shape: tuple[int, ...]) -> bool:
+        """Return whether records of this shape can be returned in this layout.
+
+        A layout that was read from a file may hold anything.
+        """
+        target: Any = self.target
+        if not isinstance(target, str | None):
+            return False
+        if self.kind == "images":
+            is_known = self.channels in ("first", "last") or (
+                self.channels == "none" and sample_shape[0] == 1
+            )
+            return len(sample_shape) == 3 and is_known and self.columns is None
+        if self.kind != "rows" or len(sample_shape) != 1:
+            return False
+        n_columns = sample_shape[0]
+        if self.columns is None:
+            n_dtypes = len(self.dtypes)
+            return n_dtypes in (0, 1) and all(map(_is_dtype, self.dtypes))
+        are_names = all(isinstance(name, str | int) for name in self.columns)
+        has_dtypes = len(self.dtypes) == n_columns and all(map(_is_dtype, self.dtypes))
+        return len(self.columns) == n_columns and are_names and has_dtypes
 
     def column_kinds(self, n_columns: int) -> list[str] | None:
         """Return the kinds of the columns by their types, ``None`` if all types are floats."""
@@ -130,6 +162,30 @@ class Layout:
         return [_typed(column, dtype) for column, dtype in zip(values.T, self.dtypes, strict=True)]
 
 
+def column_order(columns: Sequence[str], expected: Sequence[str], data: str) -> list[int]:
+    """Return the positions of the expected columns among those of a table.
+
+    Args:
+        columns: Names of the columns of the table.
+        expected: Names in the order that is wanted.
+        data: The table, for the message.
+
+    Raises:
+        InputError: If the table has other columns.
+    """
+    if sorted(columns) != sorted(expected):
+        raise InputError(
+            f"Expected the columns {', '.join(expected)} in {data}, got {', '.join(columns)}; "
+            "rename them, or name the column of classes by target= (--target)."
+        )
+    return [list(columns).index(name) for name in expected]
+
+
+def _is_dtype(dtype: Any) -> bool:
+    """Return whether a name is that of a type of numbers of NumPy, pandas or pyarrow."""
+    return isinstance(dtype, str) and NUMBERS.fullmatch(dtype) is not None
+
+
 def _kind(dtype: str) -> str:
     """Return the kind of a column of this type of NumPy, pandas or pyarrow."""
     name = dtype.lower()
@@ -152,7 +208,8 @@ def _typed(values: Array, dtype: str) -> Array:
     kind = _kind(dtype)
     if kind == "binary":
         return np.asarray(values > 0.5)
-    plain = dtype.lower().removesuffix("[pyarrow]").replace("double", "float64")
+    plain = dtype.lower().removesuffix("[pyarrow]")
+    plain = _FLOATS_OF_PYARROW.get(plain, plain)
     if kind == "integer":
         limits = np.iinfo(plain)
         lowest = max(limits.min, -_MAX_EXACT)

@@ -112,6 +112,7 @@ class TargetClassifier:
         adapted: Whether the method was used; ``False`` for the classifier of the source.
         shift: The shift s of the module's docstring.
         verdict: One sentence on what was done and why.
+        columns: Names of the columns of a table, by which those of further records are matched.
     """
 
     space: SourceSpace
@@ -120,6 +121,7 @@ class TargetClassifier:
     adapted: bool
     shift: float
     verdict: str
+    columns: tuple[str, ...] | None = None
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source.

@@ -3,31 +3,58 @@
 Size and channels of private images are those of the public source, never taken from them.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpswd._layout import Array
+from dpswd._labels import class_array
+from dpswd._layout import Array, column_order
 from dpswd._progress import say
 from dpswd.data import read_public
 from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
 
-__all__ = ["read_records", "read_source"]
+__all__ = ["Source", "Target", "read_records", "read_source"]
 
 
-def read_source(data: str, *, size: int | None = None, **options: Any) -> tuple[Array, Array]:
-    """Read labelled public records, and their classes.
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Labelled public records.
+
+    Attributes:
+        records: Images (n, C, H, W) in [0, 1], or rows (n, d).
+        labels: Names (n,) of their classes.
+        columns: Names of the columns of a table.
+    """
+
+    records: Array
+    labels: Array
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Records of the shape of a source. PRIVATE where they are the target of an adaptation.
+
+    Attributes:
+        records: Records (n, *shape).
+        files: Names (n,) of the files of images of a folder; none otherwise.
+    """
+
+    records: Array
+    files: tuple[str, ...]
+
+
+def read_source(data: str, *, size: int | None = None, **options: Any) -> Source:
+    """Read labelled public records.
 
     Args:
         data: A folder, a file or a benchmark, as in :func:`dpswd.data.read`.
         size: Side to which images are scaled; ``None`` for the one that they have.
         options: Further options of :func:`dpswd.data.read`.
-
-    Returns:
-        Records (n, C, H, W) in [0, 1] or (n, d), and the names (n,) of their classes.
 
     Raises:
         InputError: If the records cannot be read, or have no classes.
@@ -41,27 +68,29 @@ def read_source(data: str, *, size: int | None = None, **options: Any) -> tuple[
             f"Expected classes for the records of {data}, the labelled source, got none; {remedy}."
         )
     records = _resized(benchmark.train.floats(), size, size)
-    names = np.array(benchmark.classes)
-    return records.numpy(), names[benchmark.train.labels.numpy()]
+    names = class_array(benchmark.classes)
+    labels = names[benchmark.train.labels.numpy()]
+    return Source(records.numpy(), labels, benchmark.columns)
 
 
 def read_records(
-    data: str, shape: tuple[int, ...], **options: Any
-) -> tuple[Array, tuple[str, ...]]:
+    data: str,
+    shape: tuple[int, ...],
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> Target:
     """Read records of the shape of a source; labels are ignored.
 
-    Images are scaled to that shape, each by itself.
+    Images are scaled to that shape, each by itself. Columns of a table are matched by name.
 
     Args:
         data: A folder, a file or a benchmark, as in :func:`dpswd.data.read`.
         shape: Shape of a record of the source: (C, H, W) or (d,).
+        columns: Names of the columns of the source.
         options: Further options of :func:`dpswd.data.read`.
 
-    Returns:
-        Records (n, *shape), and the names (n,) of the files of images of a folder; none otherwise.
-
     Raises:
-        InputError: If the records cannot be read, or have another shape.
+        InputError: If the records cannot be read, or have another shape or other columns.
     """
     channels, height, width = None, None, None
     if len(shape) == 3:
@@ -70,6 +99,8 @@ def read_records(
     options["target"] = target_of(data, options.get("root"), options.get("target"))
     benchmark = read_public(data, labelled=False, size=size, channels=channels, **options)
     values = benchmark.train.floats()
+    if columns is not None and benchmark.columns is not None:
+        values = values[:, column_order(benchmark.columns, columns, data)]
     records = _resized(values, height, width)
     if records.shape[1:] != shape:
         raise InputError(
@@ -78,7 +109,7 @@ def read_records(
         )
     if values.shape != records.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
-    return records.numpy(), benchmark.files
+    return Target(records.numpy(), benchmark.files)
 
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:

@@ -45,6 +45,9 @@ class Target:
     def __post_init__(self) -> None:
         positive(target_epsilon=self.epsilon)
         probability(target_delta=self.delta)
+        # Numbers of NumPy and fractions become floats, which the ledger holds as JSON.
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
         choice(("pld", "rdp"), accountant=self.accountant)
 
     @property

@@ -5,6 +5,7 @@ import csv
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +17,18 @@ from dpswd.errors import InputError
 if TYPE_CHECKING:
     from dpswd.records import PrivateRecords
 
-
 JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
-
-
 FACTS = ("size", "channels", "classes")
+# Keys of a config, which are options of dpswd generate, too.
+CONSTANTS = ("centre", "radius", *JITTER, *FACTS)
 
+# What the commands read, for their help.
+FORMATS = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
 
-CONSTANTS = (
-    "centre",
-    "radius",
-    *JITTER,
-    *FACTS,
-)  # keys of a config, which are options of generate, too
+# Files that a run directory has; a directory with one of them may be published.
+_FILES_OF_A_RUN = ("ledger.jsonl", "privacy.json", "generator.pt", "classifier.pt")
+
+_MAX_MESSAGE = 120  # characters of a message of the reader of YAML
 
 
 def add_reading(parser: ArgumentParser) -> None:
@@ -37,122 +37,232 @@ def add_reading(parser: ArgumentParser) -> None:
         "--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)"
     )
     parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files")
-    text = "records with NaN and images that cannot be decoded: refuse them, or read zeros (default: refuse)"
-    parser.add_argument("--unreadable", choices=["refuse", "zero"], default="refuse", help=text)
+    parser.add_argument(
+        "--unreadable",
+        choices=["refuse", "zero"],
+        default="refuse",
+        help="records with NaN and images that cannot be decoded: refuse them, or read zeros "
+        "(default: refuse)",
+    )
 
 
 def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     """Add the options of :func:`read_records`."""
-    text = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
-    parser.add_argument("data", metavar="DATA", nargs=nargs, help=text)
+    parser.add_argument("data", metavar="DATA", nargs=nargs, help=FORMATS)
     add_reading(parser)
-    what = parser.add_argument_group("public facts, stated without looking at the records")
-    what.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
-    what.add_argument("--size", type=int, help="side of images of a folder, in pixels")
-    what.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
-    text = ".csv of column, low, high and perhaps kind (numeric, integer, binary)"
-    what.add_argument("--bounds", type=Path, metavar="FILE", help=text)
+    group = parser.add_argument_group("public facts, stated without looking at the records")
+    group.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
+    group.add_argument("--size", type=int, help="side of images of a folder, in pixels")
+    group.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
+    group.add_argument(
+        "--bounds",
+        type=Path,
+        metavar="FILE",
+        help=".csv of column, low, high and perhaps kind (numeric, integer, binary)",
+    )
 
 
 def read_records(
     arguments: Namespace, constants: dict[str, Any], *, in_memory: bool | None = None
 ) -> "PrivateRecords":
     """Read private records as the options say; options go before constants."""
-    from dpswd.data import read
+    from dpswd.data import read  # imports torch, which the help does without
 
-    bounds, kinds = (None, None) if arguments.bounds is None else read_bounds(arguments)
-    stated: dict[str, Any] = {
-        name: getattr(arguments, name) or constants.get(name) for name in FACTS
-    }
-    stated |= {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
-    return read(arguments.data, **stated, bounds=bounds, kinds=kinds, in_memory=in_memory)
+    facts: dict[str, Any] = {}
+    for name in FACTS:
+        facts[name] = getattr(arguments, name) or constants.get(name)
+    facts["classes"] = spelled_classes(facts["classes"])
+    bounds = None
+    kinds = None
+    if arguments.bounds is not None:
+        columns = read_bounds(arguments)
+        bounds = columns.bounds
+        kinds = columns.kinds
+    return read(
+        arguments.data,
+        **facts,
+        root=arguments.root,
+        target=arguments.target,
+        unreadable=arguments.unreadable,
+        bounds=bounds,
+        kinds=kinds,
+        in_memory=in_memory,
+    )
 
 
-def read_bounds(arguments: Namespace) -> tuple[list[tuple[float, float]], list[str] | None]:
-    """Return bounds and kinds of columns from a file, whose names must be those of the records if they have names."""
-    from dpswd.data.tables import TARGET, column_names
+def spelled_classes(classes: Sequence[Any] | None) -> list[Any] | None:
+    """Return classes as integers if all of them are spelled integers, else as they are.
 
-    path = arguments.bounds
+    A command line states text alone. The decision depends on the stated classes: "0 1 2" are
+    integers, "1 2 X" are three names.
+    """
+    if classes is None:
+        return None
+    names = list(classes)
+    spelled = [str(name) for name in names]
     try:
-        lines = list(
-            csv.DictReader(
-                path.read_text(encoding="utf-8").splitlines(), skipinitialspace=True, strict=True
-            )
+        integers = [int(text) for text in spelled]
+    except ValueError:
+        return names
+    if [str(integer) for integer in integers] != spelled:  # 01 is a name
+        return names
+    return integers
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Public facts of the columns of a table, as a file states them."""
+
+    names: list[str]
+    bounds: list[tuple[float, float]]
+    kinds: list[str] | None
+
+
+def read_bounds(arguments: Namespace) -> ColumnFacts:
+    """Read bounds and kinds of columns from the file of ``--bounds``.
+
+    Raises:
+        InputError: If the file has another form, or its names are not those of the records.
+    """
+    path: Path = arguments.bounds
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        lines = list(csv.DictReader(text.splitlines(), skipinitialspace=True, strict=True))
+        kinds = None
+        if "kind" in lines[0]:
+            kinds = [line["kind"].strip() for line in lines]
+        facts = ColumnFacts(
+            [line["column"].strip() for line in lines],
+            [(float(line["low"]), float(line["high"])) for line in lines],
+            kinds,
         )
-        bounds = [(float(line["low"]), float(line["high"])) for line in lines]
-        kinds = [line["kind"].strip() for line in lines] if "kind" in lines[0] else None
-        names = [line["column"].strip() for line in lines]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
-        wanted = "starts with column,low,high,kind (or column,low,high) and has a line per column"
         raise InputError(
-            f"Expected a file at {path} that {wanted}, got none, or one of a different form."
+            f"Expected a file at {path} that starts with column,low,high,kind (or column,low,high) "
+            "and has a line per column, got none, or one of a different form."
         ) from None
-    columns = [] if arguments.data is None else column_names(arguments.data, arguments.root)
-    known = (
-        arguments.target in (None, *columns) and "" not in columns
-    )  # otherwise the records are refused
-    for wanted, got in zip_longest(
-        [name for name in columns if name != arguments.target], names if columns else ()
-    ):
-        if wanted != got and known:
+    if arguments.data is not None:
+        _check_names(facts.names, arguments)
+    return facts
+
+
+def _check_names(names: list[str], arguments: Namespace) -> None:
+    """Refuse a file of bounds whose lines are not the columns of the records, in their order."""
+    from dpswd.data.tables import TARGET, column_names  # imports torch, which the help does without
+
+    columns = column_names(arguments.data, arguments.root)
+    is_known_target = arguments.target in (None, *columns)
+    if not columns or "" in columns or not is_known_target:
+        return  # the records have no names, or are refused when they are read
+    columns = [name for name in columns if name != arguments.target]
+    for column, name in zip_longest(columns, names):
+        if column != name:
             raise InputError(
-                f"Expected a line for each column of {arguments.data}, in its order, in {path}, got {got or 'no line'} "
-                f"in place of {wanted or 'the end'}; mend the file, or {TARGET}."
+                f"Expected a line for each column of {arguments.data}, in its order, in "
+                f"{arguments.bounds}, got {name or 'no line'} in place of "
+                f"{column or 'the end'}; mend the file, or {TARGET}."
             )
-    return bounds, kinds
 
 
 def constants_of(
     name: str | None, command: str = "generate", known: Sequence[str] = CONSTANTS
 ) -> dict[str, Any]:
-    """Return the constants of a config, whose keys are ``known``."""
+    """Return the constants of a config.
+
+    Args:
+        name: Name of a shipped config, or a file; ``None`` for no constants.
+        command: Command that reads it, for messages.
+        known: Keys that the config may have.
+    """
     if name is None:
         return {}
-    import yaml  # type: ignore[import-untyped]
+    import yaml  # type: ignore[import-untyped]  # needed for configs alone
 
     path = config_path(name)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as error:
-        raise InputError(
-            f"Expected YAML in {path}, got: {' '.join(str(error).split())[:120]}."
-        ) from None
-    if isinstance(content, dict) and "model" in content:
+        reason = " ".join(str(error).split())[:_MAX_MESSAGE]
+        raise InputError(f"Expected YAML in {path}, got: {reason}.") from None
+    keys = ", ".join(known)
+    if not isinstance(content, dict):
+        raise InputError(f"Expected keys out of {keys} in {path}, got {type(content).__name__}.")
+    if "model" in content:
         raise InputError(
             f"Expected constants of dpswd {command} in {name}, got a config of dpswd fit; run that."
         )
-    unknown = (
-        sorted(set(content) - set(known)) if isinstance(content, dict) else [type(content).__name__]
-    )
+    unknown = sorted(map(str, set(content) - set(known)))
     if unknown:
-        raise InputError(
-            f"Expected keys out of {', '.join(known)} in {path}, got {', '.join(map(str, unknown))}."
-        )
+        raise InputError(f"Expected keys out of {keys} in {path}, got {', '.join(unknown)}.")
     return dict(content)
 
 
 def run_directory(
-    out: Path | None, name: str, budget: dict[str, Any], *, resume: bool = False
+    out: Path | None, data: str, budget: dict[str, Any], *, resume: bool = False
 ) -> Path:
-    """Return the run directory; refuse one with a ledger, and a wrong budget, before a record is read."""
+    """Return the run directory, before a record is read.
+
+    Args:
+        out: Directory that the user stated; ``None`` for one below ``runs``.
+        data: Folder, file or benchmark that will be read.
+        budget: Options of the command, of which epsilon and delta are checked.
+        resume: Whether the run is to be finished.
+
+    Raises:
+        InputError: If the directory has a ledger, or has none to resume, or if the budget is out
+            of range.
+    """
     positive(epsilon=budget.get("epsilon", 10.0))
     probability(delta=budget.get("delta", 1e-5))
-    out = Path("runs") / (Path(name).stem or "records") if out is None else out
-    if resume and not (out / "ledger.jsonl").exists():
+    if out is None:
+        out = Path("runs") / (Path(data).resolve().stem or "records")
+    has_ledger = (out / "ledger.jsonl").exists()
+    if resume and not has_ledger:
         raise InputError(
-            f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check --out."
+            f"Expected a run to resume in {out}, got no ledger there; leave --resume out, or check "
+            "--out."
         )
-    if (out / "ledger.jsonl").exists() and not resume:
+    if has_ledger and not resume:
         raise InputError(
-            f"Expected a directory without a run, got {out}; pass another one as --out, or --resume."
+            f"Expected a directory without a run, got {out}; pass another one as --out, or "
+            "--resume."
         )
     return out
 
 
+def check_outside(out: Path, data: str) -> None:
+    """Refuse a run directory in the folder of the records, which would read its pictures later."""
+    folder = Path(data)
+    if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"Expected a run directory outside of the records in {data}, got {out}, whose pictures "
+            "would be read as records later; pass another one as --out."
+        )
+
+
+def run_around(directory: Path) -> Path | None:
+    """Return the run directory that a directory is or lies in; ``None`` outside of all runs."""
+    resolved = directory.resolve()
+    for candidate in (resolved, *resolved.parents):
+        if any((candidate / name).is_file() for name in _FILES_OF_A_RUN):
+            return candidate
+    return None
+
+
 def join_processes() -> None:
     """Join the other processes of ``torchrun``, if there are any."""
-    import torch.distributed as dist
+    import torch.distributed as dist  # slow to import: the help does without torch
 
     if int(os.environ.get("WORLD_SIZE") or 1) > 1 and not dist.is_initialized():
         dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)  # its threads would abort the process at exit
+
+
+def synthetic_line(n: int, proportions: str) -> str:
+    """Return how many records were drawn, and in which proportions of the classes, if any."""
+    line = f"{n:,} synthetic records"
+    if proportions == "equal":
+        line += ", of each class equally many"
+    elif proportions == "released":
+        line += ", classes in the released proportions"
+    return line

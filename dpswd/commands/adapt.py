@@ -1,30 +1,37 @@
-"""``dpswd adapt SOURCE TARGET``: a classifier for unlabelled private records, from labelled public ones."""
+"""``dpswd adapt``: a classifier for unlabelled private records, from labelled public ones."""
 
+import shlex
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import Any
 
-from dpswd.commands._options import JITTER, add_reading, constants_of, run_directory
+from dpswd.commands._options import (
+    FORMATS,
+    JITTER,
+    add_reading,
+    check_outside,
+    constants_of,
+    run_directory,
+)
 
+# Options of the image map, and all options that a config may have.
+_MAP_OPTIONS = ("n_steps", *JITTER)
+_READ_OPTIONS = ("size", "channels", "target")
 _OPTIONS = (
     "epsilon",
     "delta",
     "method",
     "normalise",
     "min_shift",
-    "size",
-    "channels",
-    "target",
-    "n_steps",
-    *JITTER,
+    *_READ_OPTIONS,
+    *_MAP_OPTIONS,
 )
+_N_SHOWN = 40  # synthetic images in the picture of the report
+_N_COLUMNS = 10  # of the picture
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    text = (
-        "folder of class folders of images, .npz, .npy, .csv of numbers, or the name of a benchmark"
-    )
-    parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {text}")
+    parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {FORMATS}")
     parser.add_argument(
         "private", metavar="TARGET", help="private records, in the same forms; labels are ignored"
     )
@@ -58,52 +65,62 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    stated = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name in _OPTIONS and value is not None
-    }
-    options = constants_of(arguments.config, "adapt", _OPTIONS) | stated
+    options = constants_of(arguments.config, "adapt", _OPTIONS)
+    for name, value in vars(arguments).items():
+        if name in _OPTIONS and value is not None:
+            options[name] = value
     run_directory(arguments.out, "adapted", options, resume=arguments.resume)
+    for data in (arguments.source, arguments.private):
+        check_outside(arguments.out, data)
+    # These modules import torch, which the help of the command does not need.
     import numpy as np
 
-    from dpswd._arrays import as_records
     from dpswd._distributed import Processes
-    from dpswd.adaptation.methods import ImageMap
     from dpswd.adaptation.reading import read_records, read_source
     from dpswd.estimators.adapter import PrivateAdapter
-    from dpswd.files.pictures import save_grid
 
-    reading = {
-        "root": arguments.root,
-        "target": options.pop("target", None),
-        "unreadable": arguments.unreadable,
-    }
-    form = {name: options.pop(name, None) for name in ("size", "channels")}
-    source, labels = read_source(arguments.source, **form, **reading)
-    target, _ = read_records(arguments.private, source.shape[1:], **reading)
-    of_map = {name: options.pop(name) for name in ("n_steps", *JITTER) if name in options}
-    if options.get("method") == "image_map":
-        options["method"] = ImageMap(**of_map)
+    source = read_source(
+        arguments.source,
+        size=options.pop("size", None),
+        channels=options.pop("channels", None),
+        root=arguments.root,
+        target=options.get("target"),
+        unreadable=arguments.unreadable,
+    )
+    target = read_records(
+        arguments.private,
+        source.records.shape[1:],
+        source.columns,
+        root=arguments.root,
+        target=options.pop("target", None),
+        unreadable=arguments.unreadable,
+    )
+    n_source = len(source.records)
+    n_target = len(target.records)
     adapter = PrivateAdapter(
-        **options, run_dir=arguments.out, resume=arguments.resume, verbose=not arguments.json
+        **_with_image_map(options),
+        run_dir=arguments.out,
+        resume=arguments.resume,
+        verbose=not arguments.json,
     )
     adapter.fit(
-        np.concatenate([source, target]),
-        [*labels.tolist(), *[None] * len(target)],
-        np.repeat([1, -1], [len(source), len(target)]),
+        np.concatenate([source.records, target.records]),
+        [*source.labels.tolist(), *[None] * n_target],
+        np.repeat([1, -1], [n_source, n_target]),
+        columns=source.columns,
     )
-    files = [str(arguments.out / name) for name in ("classifier.pt", "report.html")]
+    classifier = str(arguments.out / "classifier.pt")
+    report = str(arguments.out / "report.html")
     if Processes().rank == 0:
-        adapter.save(files[0])
-        if source.ndim > 2:  # in the report
-            save_grid(as_records(adapter.synthetic_[:40])[0], arguments.out / "samples.png", 10)
-        adapter.report(files[1])
+        adapter.save(classifier)
+        if source.records.ndim > 2:
+            _save_samples(adapter.synthetic_, arguments.out / "samples.png")
+        adapter.report(report)
     return {
         "out": str(arguments.out),
-        "files": files,
-        "n_source": len(source),
-        "n_target": len(target),
+        "files": [classifier, report],
+        "n_source": n_source,
+        "n_target": n_target,
         "adapted": adapter.adapted_,
         "shift": adapter.shift_,
         "verdict": adapter.verdict_,
@@ -111,6 +128,27 @@ def run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
+def _with_image_map(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the adapter, of which the method is an image map with its own options."""
+    from dpswd.adaptation.methods import ImageMap  # imports torch
+
+    map_options = {name: options[name] for name in _MAP_OPTIONS if name in options}
+    adapter_options = {name: options[name] for name in options if name not in _MAP_OPTIONS}
+    if options.get("method") == "image_map":
+        adapter_options["method"] = ImageMap(**map_options)
+    return adapter_options
+
+
+def _save_samples(images: Any, path: Path) -> None:
+    """Write a picture of the first synthetic target images, which the report shows."""
+    from dpswd._arrays import as_records
+    from dpswd.files.pictures import save_grid
+
+    records, _ = as_records(images[:_N_SHOWN])
+    save_grid(records, path, _N_COLUMNS)
+
+
 def show(result: dict[str, Any]) -> None:
+    classifier, _ = result["files"]
     print(f"Files: {', '.join(result['files'])}")
-    print(f"Next: dpswd predict {result['files'][0]} DATA")
+    print(f"Next: {shlex.join(['dpswd', 'predict', classifier, 'DATA'])}")

@@ -1,15 +1,20 @@
 """``dpswd evaluate``: utility and fidelity of synthetic records."""
 
+import dataclasses
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpswd._files import write_json
-from dpswd.commands._options import add_reading
+from dpswd._files import check_new, write_json
+from dpswd.commands._options import add_reading, run_around
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.data import Benchmark
+    from dpswd.records import Records
+
+_MAX_NAMES = 5  # unknown classes in a message
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,108 +28,180 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"
     )
-    text = "of JSON file and figure (default: private/RUN; for a benchmark, that of SYNTHETIC)"
-    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
-
-
-def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.data import benchmark, read_public
-    from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.tables import TARGET, column_names, target_of
-
-    root, wanted, unreadable = arguments.root, (arguments.target, "class"), arguments.unreadable
-    target = target_of(arguments.synthetic, root, *wanted)
-    made = read_public(arguments.synthetic, root=root, target=target, unreadable=unreadable)
-    options: dict[str, Any] = {
-        "target": target_of(arguments.test, root, *wanted),
-        "unreadable": unreadable,
-    }
-    if len(made.shape) == 3:
-        options |= {"size": made.shape[1], "channels": made.shape[0]}
-    found = read_public(arguments.test, root=root, **options)
-    names = [name for name in column_names(arguments.test, root) if name != options["target"]]
-    if (
-        names
-        and made.classes is not None
-        and found.shape != made.shape
-        and options["target"] is None
-    ):
-        raise InputError(
-            f"Expected columns of {arguments.synthetic} in {arguments.test}, got different ones; {TARGET}."
-        )
-    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
-    run_dir = Path(arguments.synthetic).resolve().parent
-    directory = arguments.out or (run_dir if public else Path("private") / run_dir.name)
-    return evaluate_pair(
-        made, found, directory, public=public, columns=names, classifiers=arguments.classifiers
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="of JSON file and figure (default: private/RUN; for a benchmark, that of SYNTHETIC)",
     )
 
 
+def run(arguments: Namespace) -> dict[str, Any]:
+    # These modules import torch, which the help of the command does not need.
+    from dpswd.data import benchmark, read_public
+    from dpswd.data.benchmarks import benchmark_name
+    from dpswd.data.tables import target_of
+
+    root = arguments.root
+    reading = {"root": root, "unreadable": arguments.unreadable}
+    target_names = (arguments.target, "class")
+    synthetic = read_public(
+        arguments.synthetic, **reading, target=target_of(arguments.synthetic, root, *target_names)
+    )
+    if len(synthetic.shape) == 3:
+        reading |= {"size": synthetic.shape[1], "channels": synthetic.shape[0]}
+    real = read_public(
+        arguments.test,
+        **reading,
+        target=target_of(arguments.test, root, *target_names),
+        min_classes=1,
+    )
+    real = _in_order(real, synthetic, arguments.test)
+    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
+    directory = arguments.out
+    if directory is None:
+        run_directory = Path(arguments.synthetic).resolve().parent
+        directory = run_directory if public else Path("private") / run_directory.name
+    return evaluate_pair(
+        synthetic, real, directory, public=public, classifiers=arguments.classifiers
+    )
+
+
+def _in_order(real: "Benchmark", synthetic: "Benchmark", data: str) -> "Benchmark":
+    """Return the test records with the columns of the synthetic ones, which are matched by name."""
+    from dpswd._layout import column_order
+
+    if real.columns is None or synthetic.columns is None or real.columns == synthetic.columns:
+        return real
+    order = column_order(real.columns, synthetic.columns, data)
+    train = dataclasses.replace(real.train, values=real.train.values[:, order])
+    return dataclasses.replace(real, train=train, columns=synthetic.columns)
+
+
 def evaluate_pair(
-    made: "Benchmark",
+    synthetic: "Benchmark",
     real: "Benchmark",
     directory: Path,
     *,
     public: bool,
-    columns: Any = None,
-    classifiers: Any = None,
+    classifiers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Evaluate, and write the JSON file and the figure; figures on private records are no part of a run directory."""
+    """Evaluate synthetic records, and write the JSON file and the figure.
+
+    Args:
+        synthetic: Synthetic records.
+        real: Real records; their test part is used if there is one.
+        directory: Where the files are written.
+        public: Whether the real records are public. Figures on private records are no part of a run.
+        classifiers: Names of the classifiers; by default all that suit the records.
+
+    Raises:
+        InputError: If the records do not fit, or the files exist, or figures on private records
+            would lie in a run directory.
+    """
+    # These modules import scikit-learn, which the help of the command does not need.
+    from dpswd.evaluation import WARNING, evaluate, figure
+
+    path = directory / ("evaluation.json" if public else "private_evaluation.json")
+    picture = path.with_suffix(".png")
+    if not public:
+        _refuse_run_directory(directory)
+    check_new(path)
+    check_new(picture)
+    test = real.test or real.train
+    classes: list[Any] | None = None
+    if real.classes is not None and synthetic.classes is not None:
+        classes = synthetic.classes
+        test = _renumbered(test, real.classes, classes)
+    result = evaluate(
+        synthetic.train,
+        test,
+        classes=classes is not None,
+        name=real.name,
+        classifiers=classifiers,
+    )
+    write_json(path, result)
+    n_rows = 1 if classes is None else len(classes)
+    figure(picture, synthetic.train, test, real.columns, n_rows)
+    return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
+
+
+def _refuse_run_directory(directory: Path) -> None:
+    """Refuse to write pictures of real records to a run directory, which may be published."""
+    run_directory = run_around(directory)
+    if run_directory is not None:
+        raise InputError(
+            "Expected a directory outside of every run for pictures of real records, got "
+            f"{directory} in the run {run_directory}; pass another one as --out."
+        )
+
+
+def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Records":
+    """Return test records whose classes have the numbers of the synthetic ones."""
     import torch
 
-    from dpswd.evaluation import WARNING, evaluate, figure
-    from dpswd.records import Records
+    from dpswd._labels import label_key
+    from dpswd.files.export import folder_names
 
-    test, classes = real.test or real.train, made.classes if real.classes is not None else None
-    if classes is not None:  # number the classes of the test records as those of the synthetic ones
-        known = {str(name): i for i, name in enumerate(classes)}
-        if unknown := [str(name) for name in real.classes or () if str(name) not in known]:
-            raise InputError(
-                f"Expected test records of the classes {', '.join(known)}, got {', '.join(unknown[:5])}."
-            )
-        numbers = torch.tensor([known[str(name)] for name in real.classes or ()])
-        test = Records(test.values, numbers[test.labels])
-    result = evaluate(
-        made.train, test, classes=classes is not None, name=real.name, classifiers=classifiers
-    )
-    path = directory / (
-        "evaluation.json" if public else "private_evaluation.json"
-    )  # a report shows the first one
-    write_json(path, result)
-    picture = path.with_suffix(".png")
-    figure(picture, made.train, test, columns, len(classes or [""]))
-    return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
+    numbers = {label_key(name): number for number, name in enumerate(synthetic)}
+    number_of_class = []
+    unknown = []
+    for name, folder in zip(real, folder_names(real), strict=True):
+        # synthetic images in folders have the names of the folders
+        number = numbers.get(label_key(name), numbers.get(label_key(folder)))
+        if number is None:
+            unknown.append(str(name))
+        else:
+            number_of_class.append(number)
+    if unknown:
+        raise InputError(
+            f"Expected test records of the classes {', '.join(map(str, synthetic))}, got "
+            f"{', '.join(unknown[:_MAX_NAMES])}."
+        )
+    return dataclasses.replace(test, labels=torch.tensor(number_of_class)[test.labels])
 
 
 def show(result: dict[str, Any]) -> None:
     print(result["note"])
     if result["rows"]:
-        print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
-        for row in result["rows"]:
-            area = "-" if row["auc"] is None else f"{row['auc']:.3f}"
-            print(
-                f"{row['classifier']:<22}{row['accuracy']:>8.1f} %{row['balanced_accuracy']:>8.1f} %{area:>8}"
-            )
+        _show_accuracies(result["rows"])
     else:
         print(
-            "No classifier was trained, as the records have no classes; of .csv files, --target names their column."
+            "No classifier was trained, as the records have no classes; of .csv files, --target "
+            "names their column."
         )
-    found = result["fidelity"]
-    halves = found.get("halves", {})
-    print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
-    for name in ("frechet", "precision", "recall", "correlation_difference"):
-        if name in found:
-            text = name.replace("frechet", "Frechet distance").replace("_", " ")
-            print(f"{text:<26}{found[name]:>10.3f}{halves.get(name, float('nan')):>13.3f}")
-    if "column_distances" in found:
-        ordered = sorted(found["column_distances"])
-        print(
-            f"{'columns, 1-Wasserstein':<26}median {ordered[len(ordered) // 2]:.3f}, largest {ordered[-1]:.3f} sd"
-        )
-    else:
-        print(
-            "The picture has a row of images per class: real ones on the left, synthetic ones on the right."
-        )
+    _show_fidelity(result["fidelity"])
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(f"{result['files'][1]} shows real records: do not publish it.")
+
+
+def _show_accuracies(rows: list[dict[str, Any]]) -> None:
+    """Print the table of classifiers."""
+    print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
+    for row in rows:
+        area = "-" if row["auc"] is None else f"{row['auc']:.3f}"
+        accuracies = f"{row['accuracy']:>8.1f} %{row['balanced_accuracy']:>8.1f} %"
+        print(f"{row['classifier']:<22}{accuracies}{area:>8}")
+
+
+def _show_fidelity(fidelity: dict[str, Any]) -> None:
+    """Print the table of distances, beside those of the halves of the real records."""
+    halves = fidelity.get("halves", {})
+    print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
+    for name in ("frechet", "precision", "recall", "correlation_difference"):
+        if fidelity.get(name) is None:
+            continue
+        half = halves.get(name)
+        of_halves = "-" if half is None else f"{half:.3f}"
+        text = name.replace("frechet", "Frechet distance").replace("_", " ")
+        print(f"{text:<26}{fidelity[name]:>10.3f}{of_halves:>13}")
+    if "column_distances" in fidelity:
+        distances = sorted(fidelity["column_distances"])
+        median = distances[len(distances) // 2]
+        print(f"{'columns, 1-Wasserstein':<26}median {median:.3f}, largest {distances[-1]:.3f} sd")
+    else:
+        print(
+            "The picture has a row of images per class: real ones on the left, synthetic ones on "
+            "the right."
+        )

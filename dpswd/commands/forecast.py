@@ -27,47 +27,83 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
 
 
-def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.estimators.generator import PrivateGenerator
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """Public facts on which a forecast depends."""
 
-    if (arguments.data is None) == (arguments.shape is None or arguments.n is None):
-        raise InputError(
-            f"Expected DATA, or --shape and --n, got {'neither' if arguments.data is None else 'both'}."
-        )
-    if arguments.data is not None:
-        records = read_records(arguments, constants_of(arguments.config), in_memory=False)
-        shape, n, n_classes, bounds = records.shape, len(records), records.n_classes, records.bounds
-        source = (
-            f"From {arguments.data}: {n} records of shape {tuple(shape)}, {n_classes or 'no'} classes. These facts are "
-            "treated as public, by generate too; nothing else is used."
-        )
-    else:
-        try:
-            shape = tuple(int(side) for side in arguments.shape.replace("x", ",").split(","))
-        except ValueError:
-            raise InputError(
-                f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}."
-            ) from None
-        n, n_classes = arguments.n, arguments.n_classes or len(arguments.class_sizes or ())
-        bounds = None if arguments.bounds is None else read_bounds(arguments)[0]
-        source = f"As stated: {n} records of shape {shape}, {n_classes or 'no'} classes. No data were read."
-    structure = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=bounds).forecast(
-        shape, n, n_classes
-    )
-    sizes, text = arguments.class_sizes, str(structure)
-    if sizes is not None:
-        if len(sizes) != n_classes or min(sizes) < 0 or sum(sizes) != n:
-            raise InputError(
-                f"Expected --class-sizes of {n_classes} classes that add up to {n}, got {sizes}."
-            )
-        text += f"\n{structure.rarest(sizes)}"
-    facts = {
-        "n_records": n,
+    shape: tuple[int, ...]
+    n: int
+    n_classes: int
+    bounds: Any
+    source: str  # line about where the facts come from
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    from dpswd.estimators.generator import PrivateGenerator  # imports torch
+
+    facts = _stated_facts(arguments) if arguments.data is None else _facts_of_data(arguments)
+    estimator = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=facts.bounds)
+    structure = estimator.forecast(facts.shape, facts.n, facts.n_classes)
+    text = str(structure)
+    if arguments.class_sizes is not None:
+        _check_sizes(arguments.class_sizes, facts)
+        text += f"\n{structure.rarest(arguments.class_sizes)}"
+    result = {
+        "n_records": facts.n,
         "epsilon": arguments.epsilon,
         "delta": arguments.delta,
-        "source": source,
+        "source": facts.source,
     }
-    return {**facts, **dataclasses.asdict(structure), "verdict": structure.verdict, "text": text}
+    result |= dataclasses.asdict(structure)
+    return {**result, "verdict": structure.verdict, "text": text}
+
+
+def _facts_of_data(arguments: Namespace) -> _Facts:
+    """Return the public facts of records."""
+    if arguments.shape is not None and arguments.n is not None:
+        raise InputError("Expected DATA, or --shape and --n, got both.")
+    records = read_records(arguments, constants_of(arguments.config), in_memory=False)
+    return _Facts(
+        records.shape,
+        len(records),
+        records.n_classes,
+        records.bounds,
+        f"From {arguments.data}: {len(records)} records of shape {records.shape}, "
+        f"{records.n_classes or 'no'} classes. These facts are treated as public, by generate too; "
+        "nothing else is used.",
+    )
+
+
+def _stated_facts(arguments: Namespace) -> _Facts:
+    """Return the public facts that the options state."""
+    if arguments.shape is None or arguments.n is None:
+        raise InputError("Expected DATA, or --shape and --n, got neither.")
+    try:
+        sides = arguments.shape.replace("x", ",").split(",")
+        shape = tuple(int(side) for side in sides)
+    except ValueError:
+        raise InputError(f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}.") from None
+    n_classes = arguments.n_classes or len(arguments.class_sizes or ())
+    bounds = None
+    if arguments.bounds is not None:
+        bounds = read_bounds(arguments).bounds
+    return _Facts(
+        shape,
+        arguments.n,
+        n_classes,
+        bounds,
+        f"As stated: {arguments.n} records of shape {shape}, {n_classes or 'no'} classes. No data "
+        "were read.",
+    )
+
+
+def _check_sizes(sizes: list[int], facts: _Facts) -> None:
+    """Refuse sizes of classes that do not fit the number of records."""
+    if len(sizes) != facts.n_classes or min(sizes) < 0 or sum(sizes) != facts.n:
+        raise InputError(
+            f"Expected --class-sizes of {facts.n_classes} classes that add up to {facts.n}, got "
+            f"{sizes}."
+        )
 
 
 def show(result: dict[str, Any]) -> None:

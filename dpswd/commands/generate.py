@@ -1,24 +1,32 @@
 """``dpswd generate``: a private generator of the records in a folder, a file or a benchmark."""
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._validate import at_least
 from dpswd.commands._options import (
     CONSTANTS,
     FACTS,
     JITTER,
     add_data,
+    check_outside,
     constants_of,
     join_processes,
     read_records,
     run_directory,
+    synthetic_line,
 )
 
 if TYPE_CHECKING:
+    from dpswd.estimators.generator import PrivateGenerator
     from dpswd.records import PrivateRecords
 
-_MOST = 60_000  # synthetic records, unless -n says otherwise
+# As many synthetic records as there are private ones, but at most this number, which is that of
+# MNIST: a file of 47 MB that takes a minute.
+_MAX_SYNTHETIC = 60_000
+_N_NEXT = 10_000  # records in the command that is shown as the next one
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -35,7 +43,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)"
     )
     parser.add_argument(
-        "-n", type=int, metavar="N", help=f"synthetic records (default: as many, at most {_MOST:,})"
+        "-n",
+        type=int,
+        metavar="N",
+        help=f"synthetic records (default: as many, at most {_MAX_SYNTHETIC:,})",
     )
     parser.add_argument(
         "--proportions", choices=["equal", "released"], default="equal", help="of the classes"
@@ -46,37 +57,52 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="cpu", help="where records are generated (default: cpu)"
     )
-    how = parser.add_argument_group("public constants of the method")
-    how.add_argument(
+    group = parser.add_argument_group("public constants of the method")
+    group.add_argument(
         "--config",
         metavar="NAME|FILE",
         help="file of constants; dpswd configs lists the shipped ones",
     )
-    how.add_argument(
+    group.add_argument(
         "--radius", type=float, help="guess of the norm of a vector, instead of --bounds"
     )
-    how.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
+    group.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
     for name in JITTER:
-        how.add_argument(
+        group.add_argument(
             f"--{name}", type=float, help="jitter of generated images; dpswd configs mnist"
         )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
+    at_least(0, seed=arguments.seed)
     constants = constants_of(arguments.config)
-    constants |= {
-        name: value for name in CONSTANTS if (value := getattr(arguments, name)) is not None
-    }
-    directory = arguments.out = run_directory(
+    for name in CONSTANTS:
+        value = getattr(arguments, name)
+        if value is not None:
+            constants[name] = value
+    directory = run_directory(
         arguments.out, arguments.data, vars(arguments), resume=arguments.resume
     )
+    arguments.out = directory  # where an interrupted run can be resumed
+    check_outside(directory, arguments.data)
     join_processes()
     records = read_records(arguments, constants)
-    names = ("proportions", "epsilon", "delta", "device", "shared_ledger", "resume")
-    options = {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
-    constants = {name: value for name, value in constants.items() if name not in FACTS}
-    n = min(len(records), _MOST) if arguments.n is None else arguments.n
-    return generate(records, directory, constants, n=n, **options)
+    n = arguments.n
+    if n is None:
+        n = min(len(records), _MAX_SYNTHETIC)
+    return generate(
+        records,
+        directory,
+        {name: value for name, value in constants.items() if name not in FACTS},
+        n=n,
+        proportions=arguments.proportions,
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        device=arguments.device,
+        shared_ledger=arguments.shared_ledger,
+        resume=arguments.resume,
+        random_state=arguments.seed,
+    )
 
 
 def generate(
@@ -88,63 +114,73 @@ def generate(
     proportions: str,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fit a generator and write its files on rank 0; the report comes last, since it shows the pictures."""
-    import numpy as np
+    """Fit a generator, and write its files on rank 0.
 
+    Args:
+        records: Private records.
+        directory: The run directory.
+        constants: Public constants of the method.
+        n: Number of synthetic records.
+        proportions: ``"equal"`` or ``"released"``, of the classes of synthetic records.
+        options: Further options of :class:`~dpswd.PrivateGenerator`.
+    """
+    # These modules import torch, which the help of the command does not need.
     from dpswd._distributed import Processes
-    from dpswd._validate import at_least
     from dpswd.accounting.guarantee import guarantee_line
     from dpswd.estimators.generator import PrivateGenerator
-    from dpswd.files.export import export
-    from dpswd.files.pictures import save_columns, save_samples
-    from dpswd.report.render import write_report
 
     at_least(1, n=n)
-    made = PrivateGenerator(**options, **constants, run_dir=directory, verbose=False).fit(records)
-
-    def write() -> list[str]:
-        made.save(directory / "generator.pt")
-        synthetic, labels = made.sample(n, proportions=proportions)
-        export(directory / "synthetic.npz", synthetic, labels, records.layout)
-        files = ["generator.pt", "synthetic.npz"]
-        if len(records.shape) == 3:
-            save_samples(made.generator_, directory / "samples.png")
-            files.append("samples.png")
-        elif records.bounds is not None:
-            save_columns(
-                directory / "columns.png",
-                {"synthetic": np.asarray(synthetic)},
-                records.layout.columns,
-            )
-            files.append("columns.png")
-        write_report(directory)
-        return [*files, "report.html"]
-
-    files = Processes().broadcast(write)
-    expected = made.generator_.structure.verdict
+    estimator = PrivateGenerator(**options, **constants, run_dir=directory, verbose=False)
+    estimator.fit(records)
+    files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
+    expectation = estimator.generator_.structure.verdict
     if records.n_classes:
-        sizes = [share * len(records) for share in made.generator_.proportions]
-        expected += f"\n{made.generator_.structure.rarest(sizes, released=True)}"
+        sizes = [part * len(records) for part in estimator.generator_.proportions]
+        rarest = estimator.generator_.structure.rarest(sizes, released=True)
+        expectation += f"\n{rarest}"
+    suffix = "npz" if records.bounds is None else "csv"
+    next_command = ["dpswd", "sample", str(directory / "generator.pt")]
+    next_command += ["-n", str(_N_NEXT), "--out", f"more.{suffix}"]
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
         "n_records": len(records),
         "n_synthetic": n,
-        "synthetic": describe(n, proportions if records.n_classes else ""),
-        "expected": expected,
-        "guarantee": made.guarantee_,
-        "summary": guarantee_line(made.guarantee_),
-        "next": f"dpswd sample {directory / 'generator.pt'} -n 10000 --out more.{'csv' if records.bounds else 'npz'}",
+        "synthetic": synthetic_line(n, proportions if records.n_classes else ""),
+        "expected": expectation,
+        "guarantee": estimator.guarantee_,
+        "summary": guarantee_line(estimator.guarantee_),
+        "next": shlex.join(next_command),
     }
 
 
-def describe(n: int, proportions: str) -> str:
-    """Return what was drawn, for the screen."""
-    how = {
-        "equal": ", of each class equally many",
-        "released": ", classes in the released proportions",
-    }
-    return f"{n:,} synthetic records{how.get(proportions, '')}"
+def _write(
+    estimator: "PrivateGenerator",
+    records: "PrivateRecords",
+    directory: Path,
+    n: int,
+    proportions: str,
+) -> list[str]:
+    """Write generator, synthetic records, pictures and report; return the names of the files."""
+    import numpy as np
+
+    from dpswd.files.export import export
+    from dpswd.files.pictures import save_columns, save_samples
+    from dpswd.report.render import write_report
+
+    estimator.save(directory / "generator.pt")
+    synthetic, labels = estimator.sample(n, proportions=proportions)
+    export(directory / "synthetic.npz", synthetic, labels, records.layout)
+    files = ["generator.pt", "synthetic.npz"]
+    if len(records.shape) == 3:
+        save_samples(estimator.generator_, directory / "samples.png")
+        files.append("samples.png")
+    elif records.bounds is not None:
+        parts = {"synthetic": np.asarray(synthetic)}
+        save_columns(directory / "columns.png", parts, records.layout.columns)
+        files.append("columns.png")
+    write_report(directory)  # last, since it shows the pictures
+    return [*files, "report.html"]
 
 
 def show(result: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import check_new
-from dpswd.commands._options import add_reading
+from dpswd.commands._options import FORMATS, add_reading
 from dpswd.errors import InputError
 
 
@@ -13,19 +13,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt"
     )
-    text = "new records: folder of images, .npz, .npy, .csv of numbers, or a benchmark"
-    parser.add_argument("data", metavar="DATA", help=text)
+    parser.add_argument("data", metavar="DATA", help=f"new records: {FORMATS}")
     add_reading(parser)
-    text = (
-        ".npz or .csv with predictions, and the names of files of images (default: predictions.npz)"
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("predictions.npz"),
+        help=".npz or .csv with predictions, and the names of files of images "
+        "(default: predictions.npz)",
     )
-    parser.add_argument("--out", type=Path, default=Path("predictions.npz"), help=text)
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.out.suffix not in (".npz", ".csv"):
         raise InputError(f"Expected --out to end in .npz or .csv, got {arguments.out.name}.")
     check_new(arguments.out)
+    # These modules import torch, which the help of the command does not need.
     import numpy as np
 
     from dpswd.adaptation.reading import read_records
@@ -33,22 +36,30 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.files.export import write_csv, write_npz
 
     adapter = PrivateAdapter.load(arguments.classifier)
-    reading = {name: getattr(arguments, name) for name in ("root", "target", "unreadable")}
-    records, files = read_records(arguments.data, adapter.classifier_.space.shape, **reading)
-    classes = adapter.predict(records)
+    target = read_records(
+        arguments.data,
+        adapter.classifier_.space.shape,
+        adapter.classifier_.columns,
+        root=arguments.root,
+        target=arguments.target,
+        unreadable=arguments.unreadable,
+    )
+    predictions = adapter.predict(target.records)
     if arguments.out.suffix == ".csv":
-        columns = (
-            {"file": np.array(files), "prediction": classes} if files else {"prediction": classes}
-        )
+        columns: dict[str, Any] = {}
+        if target.files:
+            columns["file"] = np.array(target.files)
+        columns["prediction"] = predictions
         write_csv(arguments.out, list(columns), list(columns.values()))
     else:
-        arrays: dict[str, Any] = {"predictions": classes, "classes": adapter.classes_}
-        arrays |= {"files": files} if files else {}
+        arrays: dict[str, Any] = {"predictions": predictions, "classes": adapter.classes_}
+        if target.files:
+            arrays["files"] = target.files
         write_npz(arguments.out, arrays)
-    names, counts = np.unique(classes, return_counts=True)
+    names, counts = np.unique(predictions, return_counts=True)
     return {
         "out": str(arguments.out),
-        "n_records": len(classes),
+        "n_records": len(predictions),
         "counts": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "verdict": adapter.verdict_,
         "guarantee": adapter.guarantee_,

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import check_new
-from dpswd.commands.generate import describe
+from dpswd._validate import at_least
+from dpswd.commands._options import synthetic_line
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,35 +23,54 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--spread", type=float, default=1.0, help="factor on the noise within cells; 0.8: cleaner"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the latent codes")
-    text = "a folder gets one PNG per image in class folders (default: synthetic.npz)"
-    out = "FILE.npz|FILE.csv|FOLDER"
-    parser.add_argument("--out", type=Path, default=Path("synthetic.npz"), metavar=out, help=text)
+    parser.add_argument(
+        "--seed",
+        type=int,
+        help="of the latent codes; the same seed gives the same records (default: new ones)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("synthetic.npz"),
+        metavar="FILE.npz|FILE.csv|FOLDER",
+        help="a folder gets one PNG per image in class folders (default: synthetic.npz)",
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
     check_new(arguments.out)
+    if arguments.seed is not None:
+        at_least(0, seed=arguments.seed)
+    # These modules import torch, which the help of the command does not need.
     import numpy as np
 
     from dpswd.accounting.guarantee import guarantee_line
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.files.export import export
 
-    made = PrivateGenerator.load(arguments.generator)
-    made.random_state = arguments.seed
-    names = None if arguments.labels is None else np.resize(arguments.labels, arguments.n)
-    records, labels = made.sample(
-        arguments.n, names, proportions=arguments.proportions, spread=arguments.spread
+    estimator = PrivateGenerator.load(arguments.generator)
+    estimator.random_state = arguments.seed
+    requested = None
+    proportions = arguments.proportions
+    if arguments.labels is not None:
+        requested = np.resize(arguments.labels, arguments.n)
+        proportions = ""
+    records, labels = estimator.sample(
+        arguments.n, requested, proportions=arguments.proportions, spread=arguments.spread
     )
-    drawn = "" if labels is None or names is not None else arguments.proportions
-    export(arguments.out, records, labels, made.generator_.layout)
+    classes = None
+    if estimator.classes_ is None:
+        proportions = ""
+    else:
+        classes = estimator.classes_.tolist()
+    export(arguments.out, records, labels, estimator.generator_.layout, classes)
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,
-        "synthetic": describe(arguments.n, drawn),
-        "classes": None if made.classes_ is None else [str(name) for name in made.classes_],
-        "guarantee": made.guarantee_,
-        "summary": guarantee_line(made.guarantee_),
+        "synthetic": synthetic_line(arguments.n, proportions),
+        "classes": None if classes is None else [str(name) for name in classes],
+        "guarantee": estimator.guarantee_,
+        "summary": guarantee_line(estimator.guarantee_),
     }
 
 

@@ -111,7 +111,8 @@ def read_public(data: str | Path, **options: Any) -> Benchmark:
     Args:
         data: As in :func:`read`.
         options: ``root``, ``size`` and ``channels`` (without effect on records other than images
-            of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`.
+            of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`,
+            and ``min_classes``, which is 1 for test records of one class.
 
     Example:
         >>> len(read_public("digits").test)

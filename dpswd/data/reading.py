@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable
-from dpswd._labels import Labels
+from dpswd._labels import MIN_CLASSES, Labels
 from dpswd._layout import Layout
 from dpswd._progress import say
 from dpswd._public_facts import taken_from_records
@@ -48,6 +48,7 @@ class ReadOptions:
     unreadable: Unreadable = "refuse"
     download: bool = False
     in_memory: bool | None = None
+    min_classes: int = MIN_CLASSES
 
     def __post_init__(self) -> None:
         choice(("refuse", "zero"), unreadable=self.unreadable)

@@ -147,7 +147,7 @@ def _labels(cells: Sequence[str], options: ReadOptions, path: Path) -> Labels:
                 f"Expected a class in every line of {path}, got an empty cell; give it a class of "
                 "its own."
             )
-    return as_labels(keys, options.classes)
+    return as_labels(keys, options.classes, min_classes=options.min_classes)
 
 
 def _check_numbers(

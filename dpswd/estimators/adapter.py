@@ -5,7 +5,8 @@ The target is released once, as a synthetic target: a generator without labels
 (:mod:`dpswd.adaptation.classifier`): post-processing (docs/theory/private-side.md).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpswd._arrays import as_array, as_records, layout_of
-from dpswd._layout import Array, Layout
+from dpswd._labels import is_missing, label_key
+from dpswd._layout import Array, Layout, column_order
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt
@@ -67,7 +69,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by
             ``dpswd ledger create``.
-        random_state: Seed of public randomness. Noise has no seed.
+        random_state: Seed of public randomness; ``None`` draws one. Noise has no seed.
         resume: Finish an interrupted run in ``run_dir``.
         verbose: Print what to expect, the verdict and the guarantee.
 
@@ -103,7 +105,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         n_synthetic: int = 4000,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
@@ -119,7 +121,14 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.resume = resume
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_domain: Any = None) -> "PrivateAdapter":
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_domain: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
 
         Args:
@@ -127,6 +136,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
                 (N, C, H, W); NumPy, torch or pandas.
             y: Classes (N,). Those of target records are ignored.
             sample_domain: (N,), positive for source records and negative for target records.
+            columns: Names of the columns of rows, by which those of a DataFrame are matched in
+                :meth:`predict`. Those of X if it is a DataFrame.
 
         Raises:
             InputError: If the records do not fit; nothing is released or written then.
@@ -135,16 +146,18 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         at_least(_LEAST_SYNTHETIC, n_synthetic=self.n_synthetic)
         nonnegative(min_shift=self.min_shift)
         mu = self._mu()
+        seed = self._public_seed()
         directory = self._start()
         domains = _split(X, y, sample_domain)
+        self._columns = _column_names(X)
+        if columns is not None:
+            self._columns = tuple(columns)
         # A method that does not fit the records is refused before a release.
         resolve_method(self.method, has_images=domains.has_images)
         space = SourceSpace.from_source(domains.source, len(domains.target), mu, self.normalise)
         self._release_target(domains, space, directory)
         self._space = space
-        self._target = SyntheticTarget.draw(
-            self.generator_, space, self.n_synthetic, self.random_state
-        )
+        self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(synthetic).restore(synthetic)
         return self.adapt(domains.source, domains.labels)
@@ -171,9 +184,9 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             np.asarray(y),
             method=self.method,
             min_shift=self.min_shift,
-            seed=self.random_state,
+            seed=self._public_seed(),
         )
-        self._set_classifier(classifier)
+        self._set_classifier(replace(classifier, columns=self._columns))
         if self.verbose:
             say(self.verdict_)
         return self
@@ -186,12 +199,12 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             InputError: If the records do not fit.
         """
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict(_as_values(X))
+        return classifier.predict(_as_values(_in_order(X, classifier)))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict_proba(_as_values(X))
+        return classifier.predict_proba(_as_values(_in_order(X, classifier)))
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to one file, which :meth:`load` reads.
@@ -305,13 +318,22 @@ def _split(X: Any, y: Any, sample_domain: Any) -> _Domains:
 def _source_labels(y: Any, is_source: Array) -> Array:
     """Return the classes of the source records, whose type no target label decides.
 
-    One target label can change the type of an array: the labels 0, 1 and ``"unknown"`` become
-    strings. So the array is made from the source labels alone, and whole floats become integers.
+    One target label can change the type of an array: in NumPy the labels 0, 1 and ``"unknown"``
+    become strings. So the array is made from the source labels alone, each of which is read by
+    itself: in an array of strings "0" is the integer 0. Whole floats become integers.
     """
     labels = y
     if not isinstance(y, list | tuple):
-        labels = np.asarray(y).tolist()
+        array = np.asarray(y)
+        labels = array.tolist()
+        if array.dtype.kind != "O":
+            labels = [label_key(label) for label in labels]
     of_source = [label for label, chosen in zip(labels, is_source, strict=True) if chosen]
+    if any(is_missing(label) for label in of_source):
+        raise InputError(
+            "Expected a class for every source record, got a missing label; give such records a "
+            "class of their own, or leave them out."
+        )
     classes = np.array(of_source)
     if classes.dtype.kind == "f":
         is_whole = (classes == classes.round()) & (abs(classes) < _EXACT)
@@ -330,6 +352,21 @@ def _check_length(name: str, array: Array, n_records: int) -> None:
         raise InputError(
             f"Expected {name} of shape {(n_records,)}, as many as X, got {array.shape}."
         )
+
+
+def _column_names(X: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a DataFrame, ``None`` of an array."""
+    if not hasattr(X, "columns"):
+        return None
+    return tuple(str(name) for name in X.columns)
+
+
+def _in_order(X: Any, classifier: TargetClassifier) -> Any:
+    """Return a DataFrame with the columns of the source, in their order; an array as it is."""
+    columns = _column_names(X)
+    if columns is None or classifier.columns is None:
+        return X
+    return X.iloc[:, column_order(columns, classifier.columns, "X")]
 
 
 def _as_values(X: Any) -> Array:

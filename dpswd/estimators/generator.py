@@ -1,6 +1,7 @@
 """PrivateGenerator: synthetic records, in the manner of scikit-learn."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from scipy.sparse import issparse
 from dpswd._labels import class_array
 from dpswd._layout import Layout
 from dpswd._progress import say
-from dpswd._validate import at_least
+from dpswd._validate import at_least, positive, real
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.features.jitter import AMOUNTS as JITTER
+from dpswd.features.jitter import check_amounts
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.structure import Structure
@@ -23,6 +25,7 @@ from dpswd.networks.generator import Generator, draw_in_layout, seeded
 from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
+
 
 # Centre of pixels, which lie in [0, 1], unless the user states another one.
 _PIXEL_CENTRE = 0.5
@@ -63,7 +66,8 @@ class PrivateGenerator(OneShot):
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by
             ``dpswd ledger create``.
-        random_state: Seed of public randomness (latent codes). Noise has no seed.
+        random_state: Seed of public randomness (latent codes); ``None`` draws new records at every
+            call. Noise has no seed.
         resume: Finish an interrupted run in ``run_dir``.
         verbose: Print what to expect, the guarantee and the files.
 
@@ -98,7 +102,7 @@ class PrivateGenerator(OneShot):
         device: str = "cpu",
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
-        random_state: int = 0,
+        random_state: int | None = 0,
         resume: bool = False,
         verbose: bool = True,
     ) -> None:
@@ -133,11 +137,13 @@ class PrivateGenerator(OneShot):
             InputError: If the records do not fit; nothing is released then.
             BudgetExceededError: If the shared ledger does not cover the run.
         """
-        self._mu()  # refuses a wrong budget by the names of its arguments
+        # wrong arguments are refused before a directory is made or a release is paid for
+        self._mu()
+        self._public_seed()
+        constants = self._constants()
         directory = self._start()
         records = self._handle(X, y)
         _check_device(self.device)
-        constants = self._constants()
         stated: dict[str, Any] = {**_effective_constants(constants, records.shape)}
         if self.structure is not None:
             stated["structure"] = dataclasses.asdict(self.structure)
@@ -218,6 +224,7 @@ class PrivateGenerator(OneShot):
         result = cls(
             epsilon=guarantee.get("epsilon", 0.0),
             delta=guarantee.get("delta", 0.0),
+            random_state=None,  # a seed would repeat the records of an earlier load
         )
         result.generator_ = generator
         result.guarantee_ = guarantee
@@ -260,12 +267,22 @@ class PrivateGenerator(OneShot):
         return PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
 
     def _constants(self) -> dict[str, float | None]:
-        """Return the public constants of the fit by name, as the user set them."""
-        return {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
+        """Return the public constants of the fit by name, as the user set them.
+
+        Raises:
+            InputError: If one is out of range.
+        """
+        constants = {name: getattr(self, name) for name in ("centre", "radius", *JITTER)}
+        check_amounts({name: constants[name] for name in JITTER})
+        if self.centre is not None and not math.isfinite(real("centre", self.centre)):
+            raise InputError(f"Expected centre to be finite, got centre={self.centre}.")
+        if self.radius is not None:
+            positive(radius=self.radius)
+        return constants
 
     def _sample_seed(self) -> int:
         """Return the seed of the next sample, another one for each call."""
-        sequence = np.random.SeedSequence([self.random_state, self._n_draws])
+        sequence = np.random.SeedSequence([self._public_seed(), self._n_draws])
         return int(sequence.generate_state(1)[0])
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dpswd import mixture
 from dpswd._distributed import Processes
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd._validate import positive, probability
+from dpswd._validate import at_least, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.accounting.guarantee import guarantee_line, stated_guarantee
 from dpswd.budget.budget import Budget
@@ -26,12 +27,15 @@ _PUBLIC_FACTS = ("name", "shape", "n_classes", "classes", "taken", "bounds", "ki
 
 _REPORT_ENDINGS = (".html", ".md", ".json")
 
+# Bits of a seed that is drawn where none is stated.
+_SEED_BITS = 63
+
 
 class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of the estimators: one fit, whose run directory has ledger and report.
 
-    A subclass has the arguments ``epsilon``, ``delta``, ``run_dir``, ``shared_ledger``, ``resume``
-    and ``verbose``.
+    A subclass has the arguments ``epsilon``, ``delta``, ``run_dir``, ``shared_ledger``,
+    ``random_state``, ``resume`` and ``verbose``.
     """
 
     # Name of an attribute that only a fitted or loaded estimator has.
@@ -94,6 +98,13 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         kind = type(self).__name__.removeprefix("Private").lower()
         name = Processes().broadcast(lambda: f"{kind}-{now}")
         return Path("runs") / str(name)
+
+    def _public_seed(self) -> int:
+        """Return ``random_state``, or a new seed if it is ``None``; for public randomness."""
+        if self.random_state is None:
+            return secrets.randbits(_SEED_BITS)
+        at_least(0, random_state=self.random_state)
+        return int(self.random_state)
 
     def _mu(self) -> float:
         """Return the budget of Gaussian differential privacy."""

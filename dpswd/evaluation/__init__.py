@@ -1,7 +1,7 @@
 """Utility and fidelity of synthetic records, against records that the user may look at.
 
-Every figure is an exact statistic of these records. The guarantee of a run does not cover exact figures on private
-records.
+Every figure is an exact statistic of these records. The guarantee of a run does not cover exact
+figures on private records.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,13 @@ from dpswd.records import Records
 
 __all__ = ["evaluate"]
 
-WARNING = "Exact figures on private records are not covered by the guarantee of a run: keep them to yourself."
-_SHOWN_CLASSES, _SHOWN_IMAGES = 10, 6  # in the figure, images of each class and side
+WARNING = (
+    "Exact figures on private records are not covered by the guarantee of a run: keep them to "
+    "yourself."
+)
+_MAX_CLASSES = 10  # rows of the figure
+_N_IMAGES = 6  # of each class and side in the figure
+_GREY = 0.5  # of places without an image
 
 
 def evaluate(
@@ -30,7 +35,7 @@ def evaluate(
     name: str = "records",
     classifiers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Train classifiers on synthetic records, test them on real ones, and compare the distributions.
+    """Train classifiers on synthetic records, test them on real ones, and compare distributions.
 
     The settings are fixed; nothing is tuned on the test records.
 
@@ -42,33 +47,41 @@ def evaluate(
         classifiers: Names of the classifiers; by default all that suit the records.
 
     Returns:
-        ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC, and ``"fidelity"``.
+        ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC, and
+        ``"fidelity"``.
 
     Raises:
         InputError: If the shapes differ or a classifier is unknown.
 
     Example:
         >>> import torch
-        >>> made, real = (Records(torch.rand(60, 3), torch.arange(60) % 2) for _ in range(2))
-        >>> [row["classifier"] for row in evaluate(made, real)["rows"]]
+        >>> labels = torch.arange(60) % 2
+        >>> synthetic = Records(torch.rand(60, 3), labels)
+        >>> real = Records(torch.rand(60, 3), labels)
+        >>> [row["classifier"] for row in evaluate(synthetic, real)["rows"]]
         ['logreg', 'mlp', 'boosting']
     """
-    shape, got = tuple(test.values.shape[1:]), tuple(synthetic.values.shape[1:])
-    if got != shape:
+    real_shape = tuple(test.values.shape[1:])
+    shape = tuple(synthetic.values.shape[1:])
+    if shape != real_shape:
         raise InputError(
-            f"Expected synthetic records of the shape {shape} of the test records, got {got}."
+            f"Expected synthetic records of the shape {real_shape} of the test records, got "
+            f"{shape}; evaluate records of one kind."
         )
-    images = len(shape) == 3
+    is_image = len(shape) == 3
+    if not classes:
+        classifiers = ()
+    elif not classifiers:
+        classifiers = IMAGE_CLASSIFIERS if is_image else ROW_CLASSIFIERS
     rows = []
-    for classifier in (
-        (classifiers or (IMAGE_CLASSIFIERS if images else ROW_CLASSIFIERS)) if classes else ()
-    ):
-        facts = {"dataset": name, "classifier": classifier, "train": "synthetic"}
-        sizes = {"n_train": len(synthetic), "n_test": len(test)}
-        rows.append(facts | scores(classifier, synthetic, test) | sizes)
+    for classifier in classifiers:
+        row: dict[str, Any] = {"dataset": name, "classifier": classifier, "train": "synthetic"}
+        row |= scores(classifier, synthetic, test)
+        row |= {"n_train": len(synthetic), "n_test": len(test)}
+        rows.append(row)
     return {
         "rows": rows,
-        "fidelity": fidelity(synthetic.vectors(), test.vectors(), columns=not images),
+        "fidelity": fidelity(synthetic.vectors(), test.vectors(), columns=not is_image),
     }
 
 
@@ -79,16 +92,25 @@ def figure(
     names: Sequence[str] | None = None,
     n_classes: int = 1,
 ) -> None:
-    """Write a picture: a row of images per class, real ones on the left, or histograms of columns."""
+    """Write a picture: a row of images per class, real ones on the left, or histograms of columns.
+
+    Args:
+        path: The PNG file.
+        synthetic: Synthetic records.
+        test: Real records.
+        names: Names of the columns of rows.
+        n_classes: Number of classes of images, of which ten are shown at most.
+    """
     if test.values.ndim == 2:
         save_columns(path, {"real": test.vectors(), "synthetic": synthetic.vectors()}, names)
         return
-    # a grey column ends each side
-    picture = torch.full(
-        (min(n_classes, _SHOWN_CLASSES), 2, _SHOWN_IMAGES + 1, *test.values.shape[1:]), 0.5
-    )
+    image_shape = test.values.shape[1:]
+    n_rows = min(n_classes, _MAX_CLASSES)
+    grid = torch.full((n_rows, 2, _N_IMAGES + 1, *image_shape), _GREY)  # grey between the sides
     for side, records in enumerate((test, synthetic)):
-        for number, row in enumerate(picture[:, side]):
-            found = (records.labels == number).nonzero()[:_SHOWN_IMAGES, 0]
-            row[: len(found)] = records.floats(found)
-    save_grid(picture.flatten(1, 2)[:, :-1].flatten(0, 1), path, 2 * _SHOWN_IMAGES + 1)
+        for number in range(n_rows):
+            index = (records.labels == number).nonzero()[:_N_IMAGES, 0]
+            grid[number, side, : len(index)] = records.floats(index)
+    n_columns = 2 * (_N_IMAGES + 1) - 1
+    images = grid.flatten(1, 2)[:, :n_columns]
+    save_grid(images.flatten(0, 1), path, n_columns)

@@ -3,6 +3,7 @@
 The settings are fixed, and the same for synthetic and real training records.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,10 @@ from dpswd.networks.classifiers import SmallCNN
 from dpswd.records import Records
 
 __all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "scores"]
-Network = Callable[[int, int], nn.Module]  # of the numbers of channels and of outputs
+
+# Makes a network from the numbers of channels and of outputs.
+Network = Callable[[int, int], nn.Module]
+
 IMAGE_CLASSIFIERS = ("logreg", "mlp", "cnn")
 ROW_CLASSIFIERS = ("logreg", "mlp", "boosting")
 _MODELS = {
@@ -35,79 +39,106 @@ _MODELS = {
     "mlp": MLPClassifier((100,), max_iter=20, random_state=0),
     "boosting": HistGradientBoostingClassifier(random_state=0),
 }
-CNN_EPOCHS = 8  # of up to 20,000 images
+
+# A network passes this often over up to 20,000 images, and less often over more, so that the
+# number of its steps is bounded.
+CNN_EPOCHS = 8
+_N_FULL_EPOCHS = 20_000
 CNN_BATCH = 100
+_LEARNING_RATE = 2e-3
+_TEST_PART = 1000  # images that a network classifies at a time
 
 
 def scores(classifier: str | Network, train: Records, test: Records) -> dict[str, Any]:
-    """Train a classifier; return accuracy and balanced accuracy on the test records in percent, and the AUC.
+    """Train a classifier, and return its scores on the test records.
 
-    The AUC is of each class of the test records against the rest, averaged; ``None`` if they have a single class.
+    Args:
+        classifier: Name of a classifier, or a function that makes a network.
+        train: Training records, with the numbers of their classes.
+        test: Test records.
+
+    Returns:
+        ``"accuracy"`` and ``"balanced_accuracy"`` in percent, and ``"auc"``, of each class of the
+        test records against the rest, averaged; ``None`` if they have a single class.
+
+    Raises:
+        InputError: If the classifier is unknown or does not suit the records, or the training
+            records have a single class.
     """
-    found = _probabilities(classifier, train, test)
-    truth, guess = test.labels.numpy(), found.argmax(1)
+    probabilities = _probabilities(classifier, train, test)
+    truth = test.labels.numpy()
+    predictions = probabilities.argmax(1)
     present = np.unique(truth)
-    balanced = recall_score(truth, guess, labels=present, average="macro")
-    areas = (
-        [roc_auc_score(truth == c, found[:, c]) for c in present if c < found.shape[1]]
-        if len(present) > 1
-        else []
-    )
+    balanced = recall_score(truth, predictions, labels=present, average="macro")
+    areas = []
+    if len(present) > 1:
+        n_known = probabilities.shape[1]
+        known = [number for number in present if number < n_known]
+        areas = [roc_auc_score(truth == number, probabilities[:, number]) for number in known]
     return {
-        "accuracy": round(float(100 * np.mean(guess == truth)), 2),
+        "accuracy": round(float(100 * np.mean(predictions == truth)), 2),
         "balanced_accuracy": round(float(100 * balanced), 2),
         "auc": round(float(np.mean(areas)), 4) if areas else None,
     }
 
 
 def _probabilities(classifier: str | Network, train: Records, test: Records) -> Array:
-    """Return probabilities (n, C) of the classes of test records, C - 1 the largest class of the training records."""
-    classes, images = train.labels.numpy(), train.values.ndim == 4
+    """Return the probabilities (n, C) of the classes of test records.
+
+    C - 1 is the largest class of the training records.
+    """
+    classes = train.labels.numpy()
     if len(np.unique(classes)) < 2:
         raise InputError(
             "Expected synthetic records of at least 2 classes, got 1; a classifier needs two."
         )
+    is_image = train.values.ndim == 4
     network = SmallCNN if classifier == "cnn" else classifier
     if not isinstance(network, str):
-        if not images:
+        if not is_image:
             raise InputError(
                 "Expected images for a network (cnn), got rows; choose another classifier."
             )
-        return _network(network, train, test)
+        return _network_probabilities(network, train, test)
     choice(("cnn", *_MODELS), classifier=network)
     model = clone(_MODELS[network])
-    model = (
-        model if images else make_pipeline(StandardScaler(), model)
-    )  # pixels are in [0, 1] already
+    if not is_image:  # pixels are in [0, 1] already
+        model = make_pipeline(StandardScaler(), model)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # the number of iterations is part of the setting
+        # the number of iterations is part of the setting
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(train.vectors(), classes)
-    found = np.zeros((len(test), int(classes.max()) + 1))
-    found[:, model.classes_] = model.predict_proba(test.vectors())
-    return found
+    probabilities = np.zeros((len(test), int(classes.max()) + 1))
+    probabilities[:, model.classes_] = model.predict_proba(test.vectors())
+    return probabilities
 
 
-def _network(make: Network, train: Records, test: Records) -> Array:
-    """Train a network on images by Adam with a cosine; the global random state stays as it is."""
-    images, classes = train.floats(), train.labels
-    epochs = max(
-        1, min(CNN_EPOCHS, round(CNN_EPOCHS * 20_000 / len(images)))
-    )  # a bounded number of steps
-    with torch.random.fork_rng(devices=[]):
+def _network_probabilities(make: Network, train: Records, test: Records) -> Array:
+    """Train a network, and return the probabilities (n, C) of the classes of test images."""
+    n_classes = int(train.labels.max()) + 1
+    # The global random state stays as it is. A caller's torch.no_grad() is for the caller's code.
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
-        network = make(images.shape[1], int(classes.max()) + 1)
-        optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
-        steps = epochs * -(-len(images) // CNN_BATCH)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(epochs):
-            for part in torch.randperm(len(images)).split(CNN_BATCH):
-                optimiser.zero_grad()
-                F.cross_entropy(network(images[part]), classes[part]).backward()
-                optimiser.step()
-                schedule.step()
+        network = make(train.values.shape[1], n_classes)
+        _train(network, train)
     network.eval()
     with torch.no_grad():
-        found = torch.cat([network(part).softmax(1) for part in test.floats().split(1000)])
-    return np.asarray(found.numpy())
+        parts = [network(part).softmax(1) for part in test.floats().split(_TEST_PART)]
+    return np.asarray(torch.cat(parts).numpy())
+
+
+def _train(network: nn.Module, train: Records) -> None:
+    """Train a network by Adam, whose learning rate falls to zero like a cosine."""
+    images = train.floats()
+    n_epochs = round(CNN_EPOCHS * _N_FULL_EPOCHS / len(images))
+    n_epochs = max(1, min(CNN_EPOCHS, n_epochs))
+    n_steps = n_epochs * math.ceil(len(images) / CNN_BATCH)
+    optimiser = torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, n_steps)
+    for _ in range(n_epochs):
+        for batch in torch.randperm(len(images)).split(CNN_BATCH):
+            optimiser.zero_grad()
+            loss = F.cross_entropy(network(images[batch]), train.labels[batch])
+            loss.backward()
+            optimiser.step()
+            schedule.step()

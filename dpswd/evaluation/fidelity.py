@@ -1,82 +1,126 @@
-r"""Fidelity: how close the distribution of synthetic records is to that of real ones.
+"""Fidelity: how close the distribution of synthetic records is to that of real ones.
 
-Distances are in the leading principal components of the real records, columns in units of their standard deviation
-first. ``frechet`` is the squared 2-Wasserstein distance of normal laws with the means and covariances of both sides,
-over the total variance of the real ones. ``precision`` is the share of synthetic records within the distance of the
-third nearest neighbour of a real record from this record, ``recall`` the same with the sides exchanged (Kynkäänniemi et
-al., Improved Precision and Recall Metric for Assessing Generative Models, NeurIPS 2019).
+Distances are in the leading principal components of the real records, columns in units of their
+standard deviation first. ``frechet`` is the squared 2-Wasserstein distance of normal laws with the
+means and covariances of both sides, over the total variance of the real ones. ``precision`` is the
+fraction of synthetic records within the distance of the third nearest neighbour of a real record
+from this record, ``recall`` the same with the sides exchanged (Kynkäänniemi et al., Improved
+Precision and Recall Metric for Assessing Generative Models, NeurIPS 2019).
 """
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
-Rows = NDArray[Any]
+from dpswd._layout import Array
 
-_COMPONENTS = 32
-_NEIGHBOURS = 3
-_MOST = 2000  # records of each side for precision and recall
+_N_COMPONENTS = 32
+_N_NEIGHBOURS = 3
+_MAX_NEIGHBOURS_OF = 2000  # records of each side for precision and recall
+_MIN_HALVED = 20  # real records from which on their halves are compared
+_DIGITS = 4  # after the decimal point
 
 
-def fidelity(synthetic: Rows, real: Rows, *, columns: bool) -> dict[str, Any]:
+def fidelity(synthetic: Array, real: Array, *, columns: bool) -> dict[str, Any]:
     """Compare synthetic rows (n, d) with real rows (m, d).
 
-    ``columns`` that have a meaning add their 1-Wasserstein distances, in standard deviations, and the differences of
-    correlations. ``halves`` has the same of one half of the real rows against the other, the best one can expect.
+    Args:
+        synthetic: Synthetic rows (n, d).
+        real: Real rows (m, d).
+        columns: Whether columns have a meaning. Then their 1-Wasserstein distances, in standard
+            deviations, and the differences of correlations are added.
+
+    Returns:
+        The figures of the module's docstring. ``"halves"`` has the same of one half of the real
+        rows against the other, the best that one can expect.
     """
-    found = _compare(synthetic, real, columns)
-    return (
-        found | {"halves": _compare(real[::2], real[1::2], columns)} if len(real) >= 20 else found
-    )
+    figures = _compare(synthetic, real, columns)
+    if len(real) >= _MIN_HALVED:
+        figures["halves"] = _compare(real[::2], real[1::2], columns)
+    return figures
 
 
-def _compare(made: Rows, real: Rows, columns: bool) -> dict[str, Any]:
+def _compare(synthetic: Array, real: Array, columns: bool) -> dict[str, Any]:
+    """Return the figures of synthetic rows (n, d) against real ones (m, d)."""
     if columns:
-        centre, scale = real.mean(0), real.std(0)
+        centre = real.mean(0)
+        scale = real.std(0)
         scale = np.where(scale > 0, scale, 1.0)
-        made, real = (made - centre) / scale, (real - centre) / scale
-    space = PCA(min(_COMPONENTS, *real.shape), random_state=0).fit(real)
-    a, b = space.transform(made), space.transform(real)
-    some, others = (rows[:: -(-len(rows) // _MOST)] for rows in (a, b))
-    found: dict[str, Any] = {
-        "frechet": frechet(a, b) / float(b.var(0).sum()),
-        "precision": covered(some, others),
-        "recall": covered(others, some),
+        synthetic = (synthetic - centre) / scale
+        real = (real - centre) / scale
+    space = PCA(min(_N_COMPONENTS, *real.shape), random_state=0)
+    real_points = space.fit(real).transform(real)
+    points = space.transform(synthetic)
+    some_real_points = _thinned(real_points)
+    some_points = _thinned(points)
+    figures: dict[str, Any] = {
+        "frechet": _relative_frechet(points, real_points),
+        "precision": round(covered(some_points, some_real_points), _DIGITS),
+        "recall": round(covered(some_real_points, some_points), _DIGITS),
     }
     if columns:
-        distances = [stats.wasserstein_distance(x, y) for x, y in zip(made.T, real.T, strict=True)]
-        found["column_distances"] = [round(float(each), 4) for each in distances]
-        if made.shape[1] > 1:
-            differences = np.abs(_correlations(made) - _correlations(real))
-            found["correlation_difference"] = float(
-                differences[np.triu_indices(len(differences), 1)].mean()
-            )
-    return {
-        name: round(each, 4) if isinstance(each, float) else each for name, each in found.items()
-    }
+        pairs = zip(synthetic.T, real.T, strict=True)
+        distances = [stats.wasserstein_distance(*pair) for pair in pairs]
+        figures["column_distances"] = [round(float(value), _DIGITS) for value in distances]
+        if synthetic.shape[1] > 1:
+            figures["correlation_difference"] = _correlation_difference(synthetic, real)
+    return figures
 
 
-def frechet(a: Rows, b: Rows) -> float:
+def _thinned(points: Array) -> Array:
+    """Return every k-th point, so that at most 2,000 are left."""
+    step = -(-len(points) // _MAX_NEIGHBOURS_OF)
+    return points[::step]
+
+
+def _relative_frechet(points: Array, real_points: Array) -> float | None:
+    """Return the Fréchet distance over the total variance of the real points.
+
+    It is ``None`` if all real points are equal.
+    """
+    variance = float(real_points.var(0).sum())
+    if variance == 0:
+        return None
+    return round(frechet(points, real_points) / variance, _DIGITS)
+
+
+def frechet(a: Array, b: Array) -> float:
     """Return the squared 2-Wasserstein distance of the normal laws of rows (n, d) and (m, d)."""
-    one, two = np.atleast_2d(np.cov(a, rowvar=False)), np.atleast_2d(np.cov(b, rowvar=False))
-    values, vectors = np.linalg.eigh(one)
-    half = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-    cross = np.sqrt(np.linalg.eigvalsh(half @ two @ half).clip(min=0)).sum()
-    return float(np.square(a.mean(0) - b.mean(0)).sum() + np.trace(one) + np.trace(two) - 2 * cross)
+    covariance_a = np.atleast_2d(np.cov(a, rowvar=False))
+    covariance_b = np.atleast_2d(np.cov(b, rowvar=False))
+    values, vectors = np.linalg.eigh(covariance_a)
+    root_a = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+    squares = np.linalg.eigvalsh(root_a @ covariance_b @ root_a)
+    cross = np.sqrt(squares.clip(min=0)).sum()
+    between_means = np.square(a.mean(0) - b.mean(0)).sum()
+    return float(between_means + np.trace(covariance_a) + np.trace(covariance_b) - 2 * cross)
 
 
-def covered(points: Rows, about: Rows) -> float:
-    """Return the share of rows (n, d) within the distance of the third nearest neighbour of a row (m, d) from it."""
-    neighbours = min(_NEIGHBOURS, len(about) - 1)
-    radii = NearestNeighbors(n_neighbors=neighbours + 1).fit(about).kneighbors(about)[0][:, -1]
-    squares = np.square(points).sum(1)[:, None] + np.square(about).sum(1) - 2 * points @ about.T
+def covered(points: Array, centres: Array) -> float:
+    """Return the fraction of points (n, d) that lie in the ball about one of the centres (m, d).
+
+    The radius of a ball is the distance of its centre from the third nearest other centre.
+    """
+    n_neighbours = min(_N_NEIGHBOURS, len(centres) - 1)
+    neighbours = NearestNeighbors(n_neighbors=n_neighbours + 1).fit(centres)
+    radii = neighbours.kneighbors(centres)[0][:, -1]
+    point_norms = np.square(points).sum(1)[:, None]
+    centre_norms = np.square(centres).sum(1)
+    squares = point_norms + centre_norms - 2 * points @ centres.T
     return float((squares <= np.square(radii)).any(1).mean())
 
 
-def _correlations(rows: Rows) -> Rows:
-    with np.errstate(divide="ignore", invalid="ignore"):  # of constant columns
+def _correlation_difference(a: Array, b: Array) -> float:
+    """Return the mean absolute difference of the correlations of two sets of rows."""
+    differences = np.abs(_correlations(a) - _correlations(b))
+    above_diagonal = np.triu_indices(len(differences), 1)
+    return round(float(differences[above_diagonal].mean()), _DIGITS)
+
+
+def _correlations(rows: Array) -> Array:
+    """Return the correlations (d, d) of columns; those of a constant column are 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.nan_to_num(np.corrcoef(rows, rowvar=False)))

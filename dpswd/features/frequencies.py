@@ -135,7 +135,10 @@ class Frequencies(FeatureMap):
         for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
             if not 1 <= value <= side:
                 raise InputError(f"Expected 1 <= {name} <= {side} (the image's side), got {value}.")
-        index = _low_frequencies(sample_shape, self.size, self.chroma_size)
+        # The sizes alone decide on the index. It is made on the CPU where a caller asks for the
+        # shapes of all tensors by torch.device("meta"), which cannot count frequencies.
+        with torch.device("cpu"):
+            index = _low_frequencies(sample_shape, self.size, self.chroma_size)
         self.dim = len(index)
         deviations = reference_spectrum(sample_shape).flatten()[index]
         weight = deviations.rsqrt()

@@ -1,5 +1,6 @@
 """Files of weights, which are read without running code of theirs."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,19 +9,34 @@ from typing import Any
 import torch
 
 from dpswd._files import verified_archive
+from dpswd.accounting.guarantee import guarantee_line
 from dpswd.errors import InputError
 
-__all__ = ["read_file"]
+__all__ = ["checked_guarantee", "read_file"]
+
+# The file of each kind in a run directory, and a key that files of this kind alone have.
+_FILE_NAMES = {"generator": "generator.pt", "classifier": "classifier.pt"}
+_OWN_KEYS = {"generator": "generator", "classifier": "weights"}
 
 
 @contextmanager
 def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
-    """Yield the content of a file of weights; no code of it is run. InputError if the file or the use of it fails."""
+    """Yield the content of a file of weights; no code of it is run.
+
+    Args:
+        path: The file.
+        kind: ``"generator"``, ``"classifier"``, ...; for messages.
+        file_format: Version of the format that the caller reads.
+
+    Raises:
+        InputError: If the file, or what the caller does with its content, fails.
+    """
     try:
-        content = torch.load(verified_archive(path), map_location="cpu", weights_only=True)
+        archive = verified_archive(path)
+        content = torch.load(archive, map_location="cpu", weights_only=True)
         if content["format"] != file_format:
-            got = f"format {content['format']!r}: another kind of file, or one of another version of dpswd"
-            raise InputError(f"Expected a {kind} of format {file_format} at {path}, got {got}.")
+            raise InputError(_wrong_format(path, kind, file_format, content))
+        _check_size(content, path, kind)
         yield content
     except OSError as error:
         raise InputError(f"Expected a {kind} at {path}, got: {error.strerror}.") from None
@@ -30,3 +46,51 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
         raise InputError(
             f"Expected a {kind} written by dpswd at {path}, got a file that is not one."
         ) from None
+
+
+def _wrong_format(path: str | Path, kind: str, file_format: int, content: dict[str, Any]) -> str:
+    """Return the message about a file of another kind or version."""
+    for other, key in _OWN_KEYS.items():
+        if other != kind and key in content and kind in _FILE_NAMES:
+            return f"Expected a {kind} at {path}, got a {other}; pass a {_FILE_NAMES[kind]}."
+    return (
+        f"Expected a {kind} of format {file_format} at {path}, got format "
+        f"{content['format']!r}, of another version of dpswd; read it with that version."
+    )
+
+
+def _check_size(content: Any, path: str | Path, kind: str) -> None:
+    """Refuse tensors that need more memory than their file has bytes.
+
+    ``torch.save`` writes every entry of a tensor. A tensor that repeats one entry a billion times
+    comes from another program.
+    """
+    if _n_bytes(content) > Path(path).stat().st_size:
+        raise InputError(
+            f"Expected a {kind} written by dpswd at {path}, got tensors that are larger than the "
+            "file; do not use it."
+        )
+
+
+def _n_bytes(content: Any) -> int:
+    """Return the memory in bytes of all tensors in nested dictionaries and lists."""
+    if isinstance(content, torch.Tensor):
+        return content.numel() * content.element_size()
+    if isinstance(content, dict):
+        return sum(_n_bytes(value) for value in content.values())
+    if isinstance(content, list | tuple):
+        return sum(_n_bytes(value) for value in content)
+    return 0
+
+
+def checked_guarantee(guarantee: Any) -> dict[str, Any]:
+    """Return the facts of a guarantee, which the command line prints as a line and as JSON.
+
+    Raises:
+        Exception: Some type that :func:`read_file` reports as a file that is none of dpswd's.
+    """
+    json.dumps(guarantee)
+    guarantee_line(guarantee)
+    if not all(isinstance(run, str) for run in guarantee.get("weights_from_runs") or ()):
+        raise ValueError("runs without names")
+    return dict(guarantee)

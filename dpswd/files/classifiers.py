@@ -1,6 +1,7 @@
 """Files of adapted classifiers: written and read without code."""
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from sklearn.linear_model import LogisticRegression
 
 from dpswd import __version__
 from dpswd._files import atomic_write
+from dpswd._labels import as_classes, class_array
 from dpswd.accounting.guarantee import stated_guarantee
 from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.methods import N_HIDDEN
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
-from dpswd.files.archives import read_file
+from dpswd.files.archives import checked_guarantee, read_file
 from dpswd.networks.classifiers import SmallCNN
 
 __all__ = ["read_classifier", "write_classifier"]
@@ -50,6 +52,7 @@ def write_classifier(
         "adapted": classifier.adapted,
         "shift": classifier.shift,
         "verdict": classifier.verdict,
+        "columns": classifier.columns,
         "guarantee": stated_guarantee(guarantee),
     }
     atomic_write(path, partial(torch.save, content))
@@ -63,17 +66,30 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, dict[str, Any]]
     """
     with read_file(path, "classifier", FORMAT) as content:
         space = _space_of_tensors(content["space"])
-        classes = np.array(content["classes"])
+        classes = class_array(as_classes(content["classes"]))
+        columns = content.get("columns")
         classifier = TargetClassifier(
             space,
             classes,
             _model(content["weights"], space, len(classes)),
-            adapted=content["adapted"],
-            shift=content["shift"],
-            verdict=content["verdict"],
+            adapted=bool(content["adapted"]),
+            shift=float(content["shift"]),
+            verdict=str(content["verdict"]),
+            columns=None if columns is None else tuple(map(str, columns)),
         )
-        guarantee: dict[str, Any] = content["guarantee"]
+        _check_sizes(classifier)
+        guarantee = checked_guarantee(content["guarantee"])
     return classifier, guarantee
+
+
+def _check_sizes(classifier: TargetClassifier) -> None:
+    """Predict the class of one record of zeros; an error means parts that do not fit."""
+    shape = classifier.space.shape
+    if classifier.columns is not None and len(classifier.columns) != math.prod(shape):
+        raise ValueError("names of other columns than those of the records")
+    probabilities = classifier.predict_proba(np.zeros((1, *shape), dtype=np.float32))
+    if probabilities.shape != (1, len(classifier.classes)):
+        raise ValueError("weights of other classes")
 
 
 def _tensors_of_space(space: SourceSpace) -> dict[str, Any]:
@@ -94,7 +110,10 @@ def _space_of_tensors(fields: dict[str, Any]) -> SourceSpace:
         if isinstance(value, torch.Tensor):
             value = value.numpy()
         arrays[name] = value
-    return SourceSpace(**arrays)
+    space = SourceSpace(**arrays)
+    if space.centre.shape != (math.prod(space.shape),):  # the file holds the centre, not the shape
+        raise ValueError("a centre of another size than the records")
+    return space
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:

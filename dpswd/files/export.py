@@ -1,7 +1,9 @@
 """Synthetic records as files: npz, csv, and folders of PNG images."""
 
 import csv
+import hashlib
 import io
+import unicodedata
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,71 +15,176 @@ from dpswd._files import atomic_write, check_new
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
-__all__ = ["export"]
+__all__ = ["export", "folder_names"]
+
+# File systems hold names of 255 bytes; this leaves room for a suffix.
+_MAX_BYTES = 200
+_SAFE_PUNCTUATION = " -_.,+=()[]{}@#&!'~^$;"
+# Names of devices on Windows, where they cannot name a folder.
+_DEVICES = {"CON", "PRN", "AUX", "NUL"}
+_DEVICES |= {f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)}
 
 
-def write_npz(path: Path, arrays: dict[str, Any]) -> None:
-    """Write arrays to an ``.npz`` file that is read without pickle: objects, as pandas holds text, become text."""
-    found = {name: np.asarray(array) for name, array in arrays.items()}
-    plain: dict[str, Any] = {
-        name: each.astype(str) if each.dtype == object else each for name, each in found.items()
-    }
-    atomic_write(path, lambda file: np.savez_compressed(file, **plain))
+def folder_names(classes: Sequence[Any]) -> list[str]:
+    """Return a name of a folder for each class, safe on every system and different from the others.
+
+    Letters, digits and most punctuation stay. Other characters, a dot or blank at either end, and
+    names of devices are written as in a URL: ``a/b`` becomes ``a%2Fb``. A name that differs from
+    an earlier one by case alone gets its position: ``A``, ``a~1``.
+
+    Example:
+        >>> folder_names(["cat", "a/b", "a_b", "..", "Cat", 3])
+        ['cat', 'a%2Fb', 'a_b', '%2E%2E', 'Cat~4', '3']
+    """
+    names: list[str] = []
+    folded_names: set[str] = set()
+    for position, name in enumerate(classes):
+        safe = _safe_name(str(name))
+        candidate = safe
+        while _folded(candidate) in folded_names:
+            candidate = f"{candidate}~{position}"
+        folded_names.add(_folded(candidate))
+        names.append(candidate)
+    return names
+
+
+def _safe_name(name: str) -> str:
+    """Return a name without characters that some file system refuses or interprets."""
+    last = len(name) - 1
+    characters = []
+    for position, character in enumerate(name):
+        is_end = position in (0, last) and character in ". "
+        is_device = position == 0 and name.split(".")[0].upper() in _DEVICES
+        is_safe = character.isalnum() or character in _SAFE_PUNCTUATION
+        if is_safe and not is_end and not is_device:
+            characters.append(character)
+        else:
+            encoded = character.encode(errors="surrogateescape")
+            characters.append("".join(f"%{byte:02X}" for byte in encoded))
+    safe = "".join(characters) or "%"
+    if len(safe.encode()) > _MAX_BYTES:
+        digest = hashlib.sha256(safe.encode()).hexdigest()[:16]
+        safe = safe.encode()[: _MAX_BYTES // 2].decode(errors="ignore") + f"~{digest}"
+    return safe
+
+
+def _folded(name: str) -> str:
+    """Return the form in which file systems that ignore case compare names."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def export(
-    path: str | Path, records: Any, classes: Any = None, layout: Layout | None = None
+    path: str | Path,
+    records: Any,
+    classes: Any = None,
+    layout: Layout | None = None,
+    names: Sequence[Any] | None = None,
 ) -> None:
-    """Write synthetic records, in the caller's format, and their classes (n,) to a file or a folder.
+    """Write synthetic records, in the caller's format, and their classes to a file or a folder.
 
-    ``.npz`` has arrays ``data``, ``targets`` and ``columns`` (names, of a table), ``.csv`` the class as its last
-    column; a folder gets one PNG per image in class folders. ``layout`` has names and types of the columns of a table.
+    ``.npz`` has arrays ``data``, ``targets`` and ``columns`` (names, of a table), ``.csv`` the
+    class as its last column; a folder gets one PNG per image in class folders.
+
+    Args:
+        path: File that ends in ``.npz``, or in ``.csv`` for rows; or a folder for images.
+        records: Images or rows (n, ...).
+        classes: Their classes (n,), or ``None``.
+        layout: Names and types of the columns of a table.
+        names: All classes, which the names of the folders depend on; those that occur if not given.
+
+    Raises:
+        InputError: If the path has another ending, or cannot be written, or the folder has files.
     """
-    path, values, layout = Path(path), np.asarray(records), layout or Layout()
-    if path.suffix not in (".npz", ".csv" if values.ndim == 2 else ""):
-        wanted = (
-            "FILE.npz or FILE.csv for rows"
-            if values.ndim == 2
-            else "FILE.npz or a folder for images"
-        )
-        raise InputError(f"Expected {wanted}, got {path.name}.")
+    path = Path(path)
+    values = np.asarray(records)
+    if layout is None:
+        layout = Layout()
+    is_table = values.ndim == 2
     if path.suffix == ".npz":
-        content: dict[str, Any] = {"data": values}
-        if layout.columns is not None:
-            content["columns"] = np.array([str(name) for name in layout.columns])
-        if classes is not None:
-            content["targets"] = classes
-        write_npz(path, content)
-    elif path.suffix == ".csv":
-        names = list(layout.columns or range(values.shape[1]))
-        columns = list(values.T) if layout.columns is None else layout.typed(values)
-        if classes is not None:
-            names, columns = [*names, layout.target or "class"], [*columns, np.asarray(classes)]
-        write_csv(path, names, columns)
+        _write_arrays(path, values, classes, layout)
+    elif path.suffix == ".csv" and is_table:
+        _write_table(path, values, classes, layout)
+    elif path.suffix == "" and not is_table:
+        _write_folder(path, _channels_last(values, layout), classes, names)
     else:
-        _write_folder(path, values, classes)
+        forms = "FILE.npz or a folder for images"
+        if is_table:
+            forms = "FILE.npz or FILE.csv for rows"
+        raise InputError(f"Expected {forms}, got {path.name}.")
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays to an ``.npz`` file that is read without pickle.
+
+    Arrays of objects, as pandas holds text, become text.
+    """
+    plain: dict[str, Any] = {}
+    for name, array in arrays.items():
+        values = np.asarray(array)
+        if values.dtype == object:
+            values = values.astype(str)
+        plain[name] = values
+
+    atomic_write(path, partial(np.savez_compressed, **plain))
 
 
 def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> None:
-    """Write columns (n,) and their names."""
+    """Write columns (n,) and their names. Bytes of names of files that are no UTF-8 stay."""
     text = io.StringIO()
-    lines = zip(*(column.tolist() for column in columns), strict=True)
-    csv.writer(text, lineterminator="\n").writerows([names, *lines])
-    atomic_write(path, text.getvalue().encode())
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
+    atomic_write(path, text.getvalue().encode(errors="surrogateescape"))
 
 
-def _write_folder(path: Path, images: Array, classes: Any) -> None:
-    from PIL import Image
+def _write_arrays(path: Path, values: Array, classes: Any, layout: Layout) -> None:
+    """Write records and classes to an ``.npz`` file."""
+    arrays: dict[str, Any] = {"data": values}
+    if layout.columns is not None:
+        arrays["columns"] = np.array([str(name) for name in layout.columns])
+    if classes is not None:
+        arrays["targets"] = classes
+    write_npz(path, arrays)
+
+
+def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> None:
+    """Write rows (n, d) and classes to a ``.csv`` file."""
+    if layout.columns is None:
+        names: list[Any] = list(range(values.shape[1]))
+        columns = list(values.T)
+    else:
+        names = list(layout.columns)
+        columns = layout.typed(values)
+    if classes is not None:
+        names.append(layout.target or "class")
+        columns.append(np.asarray(classes))
+    write_csv(path, names, columns)
+
+
+def _channels_last(images: Array, layout: Layout) -> Array:
+    """Return images in the caller's format as (n, H, W), or (n, H, W, C) in colour."""
+    if images.ndim == 4 and layout.channels == "first":
+        images = images.transpose(0, 2, 3, 1)
+    if images.ndim == 4 and images.shape[3] == 1:
+        images = images[..., 0]
+    return images
+
+
+def _write_folder(path: Path, images: Array, classes: Any, names: Sequence[Any] | None) -> None:
+    """Write images (n, H, W) or (n, H, W, C) as PNG files in a new folder."""
+    from PIL import Image  # slow to import: needed for images alone
 
     check_new(path)
     if images.dtype != np.uint8:
         images = (images.clip(0, 1) * 255).round().astype(np.uint8)
-    names = (
-        [""] * len(images)
-        if classes is None
-        else [str(name).replace("/", "_") for name in np.asarray(classes)]
-    )
-    digits = len(str(len(images) - 1))
-    for i, (image, name) in enumerate(zip(images, names, strict=True)):
+    folders = [""] * len(images)
+    if classes is not None:
+        labels = np.asarray(classes).tolist()
+        if names is None:
+            names = sorted(set(labels), key=str)
+        folder_of = dict(zip(names, folder_names(names), strict=True))
+        folders = [folder_of[label] for label in labels]
+    n_digits = len(str(len(images) - 1))
+    for position, (image, folder) in enumerate(zip(images, folders, strict=True)):
         save = partial(Image.fromarray(image).save, format="PNG")
-        atomic_write(path / name / f"{i:0{digits}d}.png", save)
+        atomic_write(path / folder / f"{position:0{n_digits}d}.png", save)

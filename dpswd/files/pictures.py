@@ -1,5 +1,6 @@
 """Pictures of records: grids of images, histograms of columns."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,53 +16,81 @@ from dpswd.networks.generator import Generator, draw
 
 __all__ = ["save_columns", "save_grid", "save_samples"]
 
-_SHOWN_COLUMNS = 12  # in a picture
-
-
-_GRID = 56  # least side of an image in a picture, in pixels
+_MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
+_N_SAMPLES = 10  # images of each class, and rows without classes
+_MAX_COLUMNS = 12  # of a table in a picture
+_N_ACROSS = 3  # histograms beside each other
+_N_BINS = 30
+_INCHES = 2.2  # side of a histogram
 
 
 def save_grid(images: Tensor, path: Path, columns: int) -> None:
-    """Write images (n, channels, h, w) as one PNG with grey lines between them, small images enlarged."""
-    from torchvision.utils import save_image
+    """Write images as one PNG with grey lines between them, small images enlarged.
 
-    scale = max(1, round(_GRID / images.shape[3]))
-    large = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
-    atomic_write(
-        path, partial(save_image, large, nrow=columns, padding=scale, pad_value=0.5, format="PNG")
-    )
+    Args:
+        images: Images (n, channels, h, w) in [0, 1].
+        path: The file.
+        columns: Number of images in a row.
+    """
+    from torchvision.utils import save_image  # slow to import: needed for pictures alone
+
+    scale = max(1, round(_MIN_SIDE / images.shape[3]))
+    enlarged = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+    save = partial(save_image, enlarged, nrow=columns, padding=scale, pad_value=0.5, format="PNG")
+    atomic_write(path, save)
 
 
 def save_samples(generator: Generator, path: Path) -> Tensor:
-    """Write a picture with a row of ten generated images per class; return the images."""
-    labels = torch.arange(generator.n_classes or 10).repeat_interleave(10)
-    images = draw(generator, labels if generator.n_classes else torch.zeros_like(labels))
-    save_grid(images, path, 10)
+    """Write a picture with a row of ten generated images per class.
+
+    Args:
+        generator: A generator of images.
+        path: The file.
+
+    Returns:
+        The images (n, channels, h, w).
+    """
+    labels = torch.arange(generator.n_classes or _N_SAMPLES).repeat_interleave(_N_SAMPLES)
+    if not generator.n_classes:
+        labels = torch.zeros_like(labels)
+    images = draw(generator, labels)
+    save_grid(images, path, _N_SAMPLES)
     return images
 
 
 def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | None = None) -> None:
-    """Write a picture of the first columns of rows (n, d): the histograms of all parts on top of each other."""
+    """Write a picture of the first columns of rows: histograms of all parts, one on another.
+
+    Args:
+        path: The file.
+        parts: Rows (n, d) by their names in the legend.
+        names: Names of the columns.
+    """
+    # slow to import: needed for pictures alone
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = [np.asarray(values, dtype=float) for values in parts.values()]
-    count = min(_SHOWN_COLUMNS, rows[0].shape[1])
-    lines, width = -(-count // 3), min(3, count)
-    made = Figure(figsize=(2.2 * max(2, width), 2.2 * lines), dpi=150, layout="constrained")
-    all_axes = made.subplots(lines, width, squeeze=False).flatten()
-    options: dict[str, Any] = {
-        "density": True,
-        "histtype": "stepfilled",
-        "alpha": 0.5,
-        "label": [*parts],
-    }
-    for column, axes in enumerate(all_axes[:count]):
-        axes.hist([values[:, column] for values in rows], 30, **options)
-        axes.set_title(str(names[column]) if names else f"column {column}", fontsize=12)
+    all_rows = [np.asarray(rows, dtype=float) for rows in parts.values()]
+    n_columns = min(_MAX_COLUMNS, all_rows[0].shape[1])
+    n_across = min(_N_ACROSS, n_columns)
+    n_down = math.ceil(n_columns / _N_ACROSS)
+    size = (_INCHES * max(2, n_across), _INCHES * n_down)
+    picture = Figure(figsize=size, dpi=150, layout="constrained")
+    all_axes = picture.subplots(n_down, n_across, squeeze=False).flatten()
+    for column, axes in enumerate(all_axes[:n_columns]):
+        axes.hist(
+            [rows[:, column] for rows in all_rows],
+            _N_BINS,
+            density=True,
+            histtype="stepfilled",
+            alpha=0.5,
+            label=[*parts],
+        )
+        title = str(names[column]) if names else f"column {column}"
+        axes.set_title(title, fontsize=12)
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities
-    for axes in all_axes[count:]:
+    for axes in all_axes[n_columns:]:
         axes.set_axis_off()
     all_axes[0].legend(fontsize=10)
-    atomic_write(path, FigureCanvasAgg(made).print_png)
+    atomic_write(path, FigureCanvasAgg(picture).print_png)
