@@ -16,6 +16,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import lightning as L
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -37,7 +38,8 @@ from dpswd import (
 )
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
-from dpswd.errors import DpswdError
+from dpswd.data import read
+from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.checkpoints import KeepsRelease, LastCheckpoint
 from dpswd.release import Releasing
 
@@ -503,6 +505,21 @@ def untouched(directory):
 
 
 # files
+
+
+def opened(handle, index=None):
+    """Records and labels of a handle, all of them or those with these numbers."""
+    if index is None:
+        index = range(len(handle))
+    return handle.open_records(torch.tensor([*index], dtype=torch.int64))
+
+
+def check_refusal(path, options, message):
+    """Checks that :func:`dpswd.data.read` refuses a file in one sentence and runs no code of it."""
+    with pytest.raises(InputError, match=message) as caught:
+        read(path, **options)
+    assert "\n" not in str(caught.value)
+    assert not Trap.sprung
 
 
 def write_images(root, images, **options):

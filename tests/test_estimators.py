@@ -1,5 +1,6 @@
 """PrivateGenerator: conventions of scikit-learn, formats there and back, one fit one budget."""
 
+import fractions
 import json
 
 import numpy as np
@@ -63,12 +64,15 @@ def test_every_call_draws_new_records(fitted):
     assert not np.array_equal(fitted.sample(5)[0], fitted.sample(5)[0])
 
 
-def test_loaded_generators_draw_equal_records_and_leave_the_global_state(fitted, directory):
+def test_loaded_generators_draw_new_records_and_leave_the_global_state(fitted, directory):
     fitted.save(directory / "generator.pt")
     first = PrivateGenerator.load(directory / "generator.pt")
     second = PrivateGenerator.load(directory / "generator.pt")
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
+    assert not np.array_equal(first.sample(20)[0], second.sample(20)[0])
+    for loaded in (first, second):
+        loaded.set_params(random_state=5)
     assert np.array_equal(first.sample(20)[0], second.sample(20)[0])
     assert torch.equal(torch.random.get_rng_state(), state)
     assert first.guarantee_["epsilon"] == fitted.guarantee_["epsilon"]
@@ -280,3 +284,44 @@ def test_a_shared_ledger_allows_further_fits(tmp_path):
 def test_forecast_reads_every_layout_of_images(shape):
     structure = PrivateGenerator().forecast(shape, 60_000, n_classes=10)
     assert structure.sample_shape == (1, 28, 28)
+
+
+@pytest.mark.parametrize("epsilon", [np.int64(10), np.float32(10), fractions.Fraction(10)])
+def test_numbers_of_other_types_are_accepted(tmp_path, epsilon):
+    """They once ended in a traceback and half a run directory."""
+    options = {"radius": 1.0, "classes": [0, 1], "verbose": False, "run_dir": tmp_path / "run"}
+    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
+    generator = PrivateGenerator(epsilon, delta=1e-4, **options).fit(X, y)
+    assert generator.guarantee_["epsilon"] <= 10
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"random_state": -1},
+        {"random_state": 1.5},
+        {"random_state": np.random.RandomState(0)},
+        {"centre": float("nan")},
+        {"centre": "bright"},
+        {"radius": 0.0},
+        {"radius": float("inf")},
+        {"shift": -1.0},
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_spent(tmp_path, wrong):
+    options = {"radius": 1.0, "verbose": False, "run_dir": tmp_path / "run"} | wrong
+    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        PrivateGenerator(delta=1e-4, **options).fit(X, y)
+    if "random_state" in wrong:
+        domain = np.where(np.arange(60) < 30, 1, -1)
+        with pytest.raises(InputError, match="random_state"):
+            PrivateAdapter(run_dir=tmp_path / "run", **wrong).fit(X, y, domain)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_seed_every_sample_is_new(tmp_path):
+    options = {"radius": 1.0, "classes": [0, 1], "verbose": False, "run_dir": tmp_path / "run"}
+    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
+    generator = PrivateGenerator(delta=1e-4, random_state=None, **options).fit(X, y)
+    assert not np.array_equal(generator.sample(5)[0], generator.sample(5)[0])

@@ -56,6 +56,35 @@ BARE = ("source.npz", "target_bare.npz")
 CLASSIFIER = "run/classifier.pt"
 
 
+def test_columns_of_tables_are_matched_by_name(folder, capfd):
+    answer(capfd, "adapt", "source.csv", "target.csv", "--target", "class", "--out", "by_name")
+    lines = [line.split(",") for line in (folder / "target.csv").read_text().splitlines()]
+    reordered = [",".join(reversed(line)) for line in lines]
+    (folder / "reordered.csv").write_text("\n".join(reordered))
+    renamed = (folder / "target.csv").read_text().replace("p,q", "income,q", 1)
+    (folder / "renamed.csv").write_text(renamed)
+    counts = [
+        answer(
+            capfd,
+            "predict",
+            "by_name/classifier.pt",
+            name,
+            "--target",
+            "class",
+            "--out",
+            f"of_{name}",
+        )["counts"]
+        for name in ("target.csv", "reordered.csv")
+    ]
+    assert counts[0] == counts[1]
+    predictions = [(folder / f"of_{name}.csv").read_bytes() for name in ("target", "reordered")]
+    assert predictions[0] == predictions[1]
+    words = ("renamed.csv", "--target", "class", "--out", "x.csv")
+    for command in (("predict", "by_name/classifier.pt"), ("adapt", "source.csv")):
+        said = refused(capfd, *command, *words)
+        assert "Expected the columns p, q, r, s, t, u in renamed.csv, got income" in said
+
+
 def test_adapt_writes_classifier_and_report(folder, capfd):
     written = {each.name for each in (folder / "run").iterdir()}
     assert written >= {

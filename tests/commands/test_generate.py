@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import account, answer, ledger_of, privacy, refused, write_images
+from factories import account, answer, ledger_of, privacy, refused, untouched, write_images
 
 from dpswd import Budget, data
+from dpswd.commands._options import spelled_classes
 from dpswd.commands.main import main
+from dpswd.data import benchmark
 from dpswd.files.generators import read_generator
 
 ROOT = Path(__file__).parents[2]
@@ -124,9 +126,11 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert len(found["fidelity"]["column_distances"]) == 3
     table(place / "other.csv").write_text(train.read_text().replace("1\n", "2\n"))
     assert "classes 0, 1, got 2" in refused(
-        capfd, "evaluate", "made.csv", "other.csv", "--target", "sick"
+        capfd, "evaluate", "made.csv", "other.csv", "--target", "sick", "--out", "other"
     )
-    main(["evaluate", "made.csv", str(train), "--target", "sick"])
+    again = ("evaluate", "made.csv", train, "--target", "sick")
+    assert "private_evaluation.json, which exists" in refused(capfd, *again)
+    main([*map(str, again), "--out", "private/again"])
     out = capfd.readouterr().out
     assert out.startswith("Exact figures on private records are not covered")
     assert out.endswith("private_evaluation.png shows real records: do not publish it.\n")
@@ -159,7 +163,7 @@ def test_bounds_that_do_not_fit(capfd, place, content, said):
 
 
 def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):
-    """Issue 31: a second run once failed after reading all images, without naming the option."""
+    """A second run once failed after reading all images, without naming the option."""
 
     leave = Budget.__exit__
 
@@ -215,7 +219,7 @@ def test_constants_of_a_config_and_of_options(capfd, place):
 
 
 def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
-    """Issue 30: size, channels and classes are stated, or taken with a line on the screen."""
+    """Size, channels and classes are stated, or taken with a line on the screen."""
     pictures(place / "photos")
     main(["generate", "photos", "--delta", "1e-3"])
     out, said = capfd.readouterr()
@@ -232,9 +236,115 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     assert "costs no privacy" in out
 
 
+def digits_run(place, name="run"):
+    """A run directory with synthetic digits, and real ones that are not public."""
+    main(["generate", "digits", "--out", name, "-n", "300"])
+    images = np.round(benchmark("digits").test.floats().numpy()[:, 0] * 255).astype(np.uint8)
+    np.savez(place / "real.npz", images=images, labels=benchmark("digits").test.labels.numpy())
+    return place / name
+
+
+def test_pictures_of_real_records_are_not_written_to_a_run(capfd, place, monkeypatch):
+    run = digits_run(place)
+    real = place / "real.npz"
+    words = ("evaluate", run / "synthetic.npz", real, "--classifiers", "logreg")
+    with untouched(run):
+        for out in (run, run / "below", run / "pictures" / "deep"):
+            assert "outside of every run" in refused(capfd, *words, "--out", out)
+        with monkeypatch.context() as patch:
+            patch.chdir(run)
+            assert "outside of every run" in refused(capfd, *words)
+    answer(capfd, *words)
+    assert (place / "private" / "run" / "private_evaluation.png").exists()
+    with untouched(place):
+        assert "which exists" in refused(capfd, *words)
+        swapped = ("evaluate", real, run / "synthetic.npz", "--out", place / "private" / "run")
+        assert "which exists" in refused(capfd, *swapped)
+
+
+def test_records_of_one_class_can_be_evaluated(capfd, place):
+    rng = np.random.default_rng(0)
+    for name, labels in (("made", np.arange(60) % 2), ("real", np.ones(60, dtype=int))):
+        np.savez(place / f"{name}.npz", features=rng.normal(size=(60, 3)), labels=labels)
+    (row, *_) = answer(capfd, "evaluate", "made.npz", "real.npz")["rows"]
+    assert row["auc"] is None
+
+
+def test_columns_are_matched_by_name(capfd, place):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=80), rng.normal(size=80) + 50, np.arange(80) % 2])
+
+    def write(name, order, header):
+        lines = [",".join(f"{row[i]:g}" for i in order) for row in rows]
+        (place / name).write_text("\n".join([header, *lines]))
+
+    write("made.csv", [0, 1, 2], "age,height,class")
+    write("same.csv", [0, 1, 2], "age,height,class")
+    write("reordered.csv", [2, 1, 0], "class,height,age")
+    write("renamed.csv", [0, 1, 2], "income,height,class")
+    results = [
+        answer(capfd, "evaluate", "made.csv", name, "--out", f"out/{name}")
+        for name in ("same.csv", "reordered.csv")
+    ]
+    assert results[0]["fidelity"] == results[1]["fidelity"]
+    assert max(results[0]["fidelity"]["column_distances"]) == 0
+    assert "got income, height; rename them" in refused(
+        capfd, "evaluate", "made.csv", "renamed.csv"
+    )
+
+
+def test_a_run_directory_in_the_folder_of_the_records_is_refused(capfd, place, monkeypatch):
+    """Its pictures would be read as records by a second run."""
+    folder = pictures(place / "photos")
+    with untouched(place):
+        for words in (("photos", "--out", "photos/run"), (folder, "--out", folder)):
+            assert "outside of the records" in refused(capfd, "generate", *words)
+        monkeypatch.chdir(folder)
+        assert "outside of the records" in refused(capfd, "generate", ".")
+
+
+def test_samples_are_new_and_a_seed_repeats_them(capfd, place):
+    main(["generate", "digits", "--out", "run dir", "-n", "200"])
+    (next_line,) = [line for line in capfd.readouterr().out.splitlines() if "Next:" in line]
+    assert next_line.endswith("sample 'run dir/generator.pt' -n 10000 --out more.npz")
+    seeds = {"a": (), "b": (), "c": ("--seed", "7"), "d": ("--seed", "7")}
+    for name, seed in seeds.items():
+        answer(capfd, "sample", "run dir/generator.pt", "-n", "200", "--out", f"{name}.npz", *seed)
+    drawn = {name: np.load(place / f"{name}.npz")["data"] for name in seeds}
+    first = np.load(place / "run dir" / "synthetic.npz")["data"]
+    known = {image.tobytes() for image in first}
+    assert sum(image.tobytes() in known for image in drawn["a"]) < 100
+    assert not np.array_equal(drawn["a"], drawn["b"])
+    assert np.array_equal(drawn["c"], drawn["d"])
+
+
+def test_classes_of_a_command_line_are_integers_if_all_are_spelled_so():
+    assert spelled_classes(["0", "1", "12"]) == [0, 1, 12]
+    for names in (["1", "2", "X"], ["01", "02"], ["1.0", "2"], ["cat", "dog"]):
+        assert spelled_classes(names) == names
+    assert spelled_classes(None) is None
+
+
+def test_a_rare_class_does_not_renumber_the_others(capfd, place):
+    """One record of class X once changed how the labels of all others were read."""
+    rng = np.random.default_rng(0)
+    sizes = []
+    labels = rng.choice(["1", "2", "3"], 900, p=[0.6, 0.3, 0.1]).tolist()
+    for first in ("3", "X"):
+        lines = [f"{rng.random():.3f},{name}" for name in [first, *labels]]
+        (place / f"{first}.csv").write_text("\n".join(["value,y", *lines]))
+        words = (f"{first}.csv", "--target", "y", "--classes", *"123X", "--radius", "2")
+        answer(capfd, "generate", *words, "--epsilon", "100", "--out", first)
+        generator, _ = read_generator(place / first / "generator.pt")
+        assert generator.class_names == [*"123X"]
+        sizes.append([round(part * 901, -1) for part in generator.proportions])
+    assert np.abs(np.subtract(*sizes)).max() <= 20
+    assert sizes[0][0] > sizes[0][1] > sizes[0][2] > sizes[0][3]
+
+
 @pytest.mark.slow
 def test_torchrun_needs_no_further_flag(place):
-    """Issue 31: two runs once fought for one ledger."""
+    """Two runs once fought for one ledger."""
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "dpswd"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for again in (False, True):

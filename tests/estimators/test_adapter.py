@@ -163,6 +163,40 @@ def test_labels_of_the_target_change_neither_predictions_nor_classes(
         np.testing.assert_array_equal(adapter.predict(records), expected)
 
 
+@pytest.mark.parametrize("names", [[0, 1, 2], [10, 20, 30]])
+def test_a_label_of_the_target_does_not_change_the_type_of_classes(new_adapter, tmp_path, names):
+    """In an array of strings, which one label of the target makes, integers stay integers."""
+    X, y, domain = problem(shift=1.0)
+    labels = np.array([str(names[number]) for number in y])
+    labels[-1] = "unknown"
+    fitted = new_adapter(epsilon=0.001).fit(X, labels, domain)
+    assert fitted.classes_.tolist() == names
+
+
+def test_missing_labels_of_the_source_are_refused(new_adapter, tmp_path):
+    X, y, domain = problem()
+    for missing in (None, float("nan")):
+        labels = [missing, *y[1:].tolist()]
+        for given in (labels, np.array(labels, dtype=object), np.array(labels, dtype=float)):
+            with pytest.raises(InputError, match="missing label"):
+                new_adapter().fit(X, given, domain)
+        fine = [*y[:-1].tolist(), missing]
+        new_adapter(run_dir=tmp_path / str(missing)).fit(X, fine, domain)  # control: of the target
+
+
+def test_columns_of_frames_are_matched_by_name(new_adapter, tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, y, domain = problem()
+    frame = pd.DataFrame(X, columns=[*"pqrstu"])
+    new_adapter().fit(frame, y, domain).save(tmp_path / "classifier.pt")
+    loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
+    right = loaded.predict(frame)
+    np.testing.assert_array_equal(loaded.predict(frame[[*"utsrqp"]]), right)
+    np.testing.assert_array_equal(loaded.predict(frame.to_numpy()), right)  # by position
+    with pytest.raises(InputError, match="columns p, q, r, s, t, u in X, got"):
+        loaded.predict(frame.rename(columns={"p": "income"}))
+
+
 def test_save_and_load(new_adapter, tmp_path):
     records, numbers, domain = problem()
     names = np.array(["a", "b", "c"])[numbers]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from factories import FURTHER_RUNS
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
@@ -69,5 +70,34 @@ def test_a_damaged_file_and_one_of_another_kind_are_refused(tmp_path):
     with pytest.raises(InputError, match="classifier"):
         read_classifier(tmp_path / "damaged.pt")
     write_generator(MixtureGenerator((8,), n_classes=2), tmp_path / "generator.pt")
-    with pytest.raises(InputError, match="another kind of file"):
+    with pytest.raises(InputError, match=r"got a generator; pass a classifier\.pt"):
         read_classifier(tmp_path / "generator.pt")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"classes": ["a", "b"]},
+        {"classes": ["a", "b", "a"]},
+        {"classes": ["a", "b", "c\0"]},
+        {"classes": 3},
+        {"columns": ["a"]},
+        {"weights": {"coef_": torch.zeros(3, 2), "intercept_": torch.zeros(3)}},
+        {"weights": {"coef_": torch.zeros(2, 4), "intercept_": torch.zeros(2)}},
+        {"weights": {"further": torch.zeros(2)}},
+        {"space": {}},
+        {"shift": "far"},
+        {"guarantee": {"private": True, "mu": "large", "epsilon": 1.0, "delta": 1e-5}},
+        {"guarantee": None},
+    ],
+)
+def test_files_whose_content_does_not_fit(tmp_path, changed):
+    write_classifier(classifier_of_rows(), tmp_path / "c.pt", {})
+    content = torch.load(tmp_path / "c.pt", weights_only=True)
+    torch.save(content | changed, tmp_path / "changed.pt")
+    with pytest.raises(InputError, match=r"classifier written by dpswd|classes"):
+        read_classifier(tmp_path / "changed.pt")
+    huge = content["space"] | {"shape": (10**6, 10**6)}
+    torch.save(content | {"space": huge}, tmp_path / "changed.pt")
+    with pytest.raises(InputError, match="classifier written by dpswd"):
+        read_classifier(tmp_path / "changed.pt")

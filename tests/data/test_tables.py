@@ -1,0 +1,94 @@
+"""Tables of numbers: what is read, taken, refused."""
+
+import sys
+
+import pytest
+from factories import check_refusal, opened
+
+from dpswd.data import read
+
+TABLE = "age,weight,smokes,sick\n31,70.5,0,yes\n64,80,1,no\n50,,1,no\n"
+
+
+SICK = {"target": "sick"}
+
+
+def table(path, text, **options):
+    (path / "people.csv").write_text(text, encoding="utf-8-sig")
+    return read(path / "people.csv", **options)
+
+
+@pytest.mark.parametrize("delimiter", [*",;\t"])
+def test_a_table_of_numbers(tmp_path, capsys, delimiter):
+    text = TABLE.replace(",", delimiter)
+    stated = {"target": "sick", "classes": ["no", "yes"], "unreadable": "zero"}
+    found = table(tmp_path, text, **stated)
+    values, labels = opened(found)
+    assert (values.tolist(), labels.tolist()) == (
+        [[31, 70.5, 0], [64, 80, 1], [0, 0, 0]],
+        [1, 0, 0],
+    )
+    assert (found.layout.columns, found.kinds, found.taken) == (
+        ("age", "weight", "smokes"),
+        None,
+        (),
+    )
+    bounds = [(0, 120), (0, 200), (0, 1)]
+    taken = table(tmp_path, text, bounds=bounds, **stated)
+    assert taken.kinds == ["integer", "numeric", "binary"]
+    assert "records and treated as public: kinds=['integer', 'numeric', 'binary']" in taken.taken[0]
+    assert taken.taken[0] in capsys.readouterr().err
+    kinds = ["integer", "integer", "numeric"]
+    assert table(tmp_path, text, bounds=bounds, kinds=kinds, **stated).taken == ()
+    pd = pytest.importorskip("pandas")
+    restored = taken.layout.restore(values)
+    assert isinstance(restored, pd.DataFrame)
+    assert restored.dtypes.astype(str).tolist() == ["int64", "float32", "int64"]
+
+
+def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    found = table(tmp_path, "1,2\n3,0\n")
+    assert found.layout.restore(opened(found)[0]).tolist() == [[1, 2], [3, 0]]
+    assert table(tmp_path, "a,b\n1,2\n3,0\n", target="b").classes == [0, 1, 2]
+    assert table(tmp_path, "y,0,1\n1,2,3\n0,5,6\n", target="y").layout.columns == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            TABLE,
+            {},
+            r"mixed types \(sick\); name the column of classes by target.*; .*smartnoise-synth.*dpmm",
+        ),
+        (TABLE, SICK, "NaN"),
+        (TABLE, {"target": "ill"}, "target"),
+        (TABLE, SICK | {"classes": ["no", "maybe"], "unreadable": "zero"}, "not listed"),
+        ("a,b\n1,2\n", {"classes": [1, 2]}, "name the column of classes by target"),
+        (TABLE + "1,2\n", {}, "4 cells"),
+        ("," + TABLE.replace("\n", "\n0,")[:-2], {}, "or repeated"),
+        ("a,b\n1,x\n2,\n", {"target": "b"}, "empty cell"),
+        ("a,b\n1,x\n2,NA\n", {"target": "b", "classes": ["x", "y"]}, "empty cell"),
+        ("5,x\n6, x\n7,y\n", {"target": "x"}, "line of names"),
+        ("0.126,?\n6,7\n", {}, "line of names"),
+        ("a,b\n", {}, "with records"),
+        ("", {}, "with records"),
+        ("a\n1\n", {"size": 8}, "no size"),
+        ("a,b\n1_5,2\n3,4\n", {}, "text or mixed types"),
+    ],
+)
+def test_tables_that_do_not_fit(tmp_path, text, options, message):
+    (tmp_path / "x.csv").write_text(text)
+    check_refusal(tmp_path / "x.csv", options, message)
+
+
+def test_a_class_of_missing_entries_can_be_stated(tmp_path):
+    handle = table(tmp_path, "a,b\n1,x\n2,NA\n", target="b", classes=["x", "NA"])
+    assert opened(handle)[1].tolist() == [0, 1]
+
+
+def test_labels_in_a_table_are_read_one_by_one(tmp_path):
+    """Numbers and names side by side; without stated classes all of them are taken."""
+    handle = table(tmp_path, "a,b\n1,3\n2,x\n3,1\n", target="b")
+    assert (handle.classes, opened(handle)[1].tolist()) == ([1, 3, "x"], [1, 2, 0])
