@@ -25,6 +25,9 @@ CONSTANTS = ("centre", "radius", *JITTER, *FACTS)
 # What the commands read, for their help.
 FORMATS = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
 
+# What separates the cells of a table; that of the first line is taken.
+DELIMITERS = ",;\t"
+
 # Files that a run directory has; a directory with one of them may be published.
 _FILES_OF_A_RUN = ("ledger.jsonl", "privacy.json", "generator.pt", "classifier.pt")
 
@@ -68,10 +71,10 @@ def read_records(
     """Read private records as the options say; options go before constants."""
     from dpswd.data import read  # imports torch, which the help does without
 
-    facts: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in FACTS:
-        facts[name] = getattr(arguments, name) or constants.get(name)
-    facts["classes"] = spelled_classes(facts["classes"])
+        options[name] = getattr(arguments, name) or constants.get(name)
+    options["classes"] = spelled_classes(options["classes"])
     bounds = None
     kinds = None
     if arguments.bounds is not None:
@@ -80,7 +83,7 @@ def read_records(
         kinds = columns.kinds
     return read(
         arguments.data,
-        **facts,
+        **options,
         root=arguments.root,
         target=arguments.target,
         unreadable=arguments.unreadable,
@@ -127,11 +130,15 @@ def read_bounds(arguments: Namespace) -> ColumnFacts:
     path: Path = arguments.bounds
     try:
         text = path.read_text(encoding="utf-8-sig")
-        lines = list(csv.DictReader(text.splitlines(), skipinitialspace=True, strict=True))
+        delimiter = max(DELIMITERS, key=text.splitlines()[0].count)
+        reader = csv.DictReader(
+            text.splitlines(), delimiter=delimiter, skipinitialspace=True, strict=True
+        )
+        lines = list(reader)
         kinds = None
         if "kind" in lines[0]:
             kinds = [line["kind"].strip() for line in lines]
-        facts = ColumnFacts(
+        columns = ColumnFacts(
             [line["column"].strip() for line in lines],
             [(float(line["low"]), float(line["high"])) for line in lines],
             kinds,
@@ -142,8 +149,8 @@ def read_bounds(arguments: Namespace) -> ColumnFacts:
             "and has a line per column, got none, or one of a different form."
         ) from None
     if arguments.data is not None:
-        _check_names(facts.names, arguments)
-    return facts
+        _check_names(columns.names, arguments)
+    return columns
 
 
 def _check_names(names: list[str], arguments: Namespace) -> None:

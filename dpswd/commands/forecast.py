@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Facts:
+class _PublicFacts:
     """Public facts on which a forecast depends."""
 
     shape: tuple[int, ...]
@@ -41,29 +41,32 @@ class _Facts:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators.generator import PrivateGenerator  # imports torch
 
-    facts = _stated_facts(arguments) if arguments.data is None else _facts_of_data(arguments)
-    estimator = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=facts.bounds)
-    structure = estimator.forecast(facts.shape, facts.n, facts.n_classes)
+    if arguments.data is None:
+        public = _stated_facts(arguments)
+    else:
+        public = _facts_of_data(arguments)
+    estimator = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=public.bounds)
+    structure = estimator.forecast(public.shape, public.n, public.n_classes)
     text = str(structure)
     if arguments.class_sizes is not None:
-        _check_sizes(arguments.class_sizes, facts)
+        _check_sizes(arguments.class_sizes, public)
         text += f"\n{structure.rarest(arguments.class_sizes)}"
     result = {
-        "n_records": facts.n,
+        "n_records": public.n,
         "epsilon": arguments.epsilon,
         "delta": arguments.delta,
-        "source": facts.source,
+        "source": public.source,
     }
     result |= dataclasses.asdict(structure)
     return {**result, "verdict": structure.verdict, "text": text}
 
 
-def _facts_of_data(arguments: Namespace) -> _Facts:
+def _facts_of_data(arguments: Namespace) -> _PublicFacts:
     """Return the public facts of records."""
     if arguments.shape is not None and arguments.n is not None:
         raise InputError("Expected DATA, or --shape and --n, got both.")
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
-    return _Facts(
+    return _PublicFacts(
         records.shape,
         len(records),
         records.n_classes,
@@ -74,7 +77,7 @@ def _facts_of_data(arguments: Namespace) -> _Facts:
     )
 
 
-def _stated_facts(arguments: Namespace) -> _Facts:
+def _stated_facts(arguments: Namespace) -> _PublicFacts:
     """Return the public facts that the options state."""
     if arguments.shape is None or arguments.n is None:
         raise InputError("Expected DATA, or --shape and --n, got neither.")
@@ -87,7 +90,7 @@ def _stated_facts(arguments: Namespace) -> _Facts:
     bounds = None
     if arguments.bounds is not None:
         bounds = read_bounds(arguments).bounds
-    return _Facts(
+    return _PublicFacts(
         shape,
         arguments.n,
         n_classes,
@@ -97,11 +100,11 @@ def _stated_facts(arguments: Namespace) -> _Facts:
     )
 
 
-def _check_sizes(sizes: list[int], facts: _Facts) -> None:
+def _check_sizes(sizes: list[int], public: _PublicFacts) -> None:
     """Refuse sizes of classes that do not fit the number of records."""
-    if len(sizes) != facts.n_classes or min(sizes) < 0 or sum(sizes) != facts.n:
+    if len(sizes) != public.n_classes or min(sizes) < 0 or sum(sizes) != public.n:
         raise InputError(
-            f"Expected --class-sizes of {facts.n_classes} classes that add up to {facts.n}, got "
+            f"Expected --class-sizes of {public.n_classes} classes that add up to {public.n}, got "
             f"{sizes}."
         )
 

@@ -52,7 +52,8 @@ def _compare(synthetic: Array, real: Array, columns: bool) -> dict[str, Any]:
         synthetic = (synthetic - centre) / scale
         real = (real - centre) / scale
     space = PCA(min(_N_COMPONENTS, *real.shape), random_state=0)
-    real_points = space.fit(real).transform(real)
+    with np.errstate(invalid="ignore"):  # of the parts of a variance that is 0
+        real_points = space.fit(real).transform(real)
     points = space.transform(synthetic)
     some_real_points = _thinned(real_points)
     some_points = _thinned(points)

@@ -142,7 +142,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("age,0,90\n", "low,high"),
         ("column,low,high\nage,0\n", "low,high"),
@@ -154,12 +154,22 @@ def test_a_table_from_bounds_to_columns(capfd, place):
         ("column,low,high\nincome,0,90\nage,0,1\nmember,0,1\n", "got income in place of age"),
     ],
 )
-def test_bounds_that_do_not_fit(capfd, place, content, said):
+def test_bounds_that_do_not_fit(capfd, place, content, message):
     train = table(place / "people.csv")
     (place / "bounds.csv").write_text(content)
     words = "--target sick --classes 0 1 --bounds bounds.csv".split()
-    assert said in refused(capfd, "generate", train, *words)
+    assert message in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_bounds_as_spreadsheets_write_them(capfd, place, separator, encoding):
+    train = table(place / "people.csv")
+    text = BOUNDS.replace(",", separator)
+    (place / "bounds.csv").write_text(text, encoding=encoding)
+    words = "--target sick --classes 0 1 --bounds bounds.csv".split()
+    assert answer(capfd, "forecast", train, *words)["n_bins"] == 64
 
 
 def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):

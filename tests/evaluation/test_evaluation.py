@@ -148,3 +148,21 @@ def test_figures_show_both_sides(tmp_path):
     assert (
         pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()
     )  # a class of one image has its row, too
+
+
+def test_a_network_is_trained_under_no_grad():
+    """Evaluation is often called from code that needs no gradient of its own."""
+    images = records(torch.rand(40, 1, 8, 8), np.arange(40) % 2)
+    with torch.no_grad():
+        row = scores("cnn", images, images)
+        assert not torch.is_grad_enabled()
+    assert row == scores("cnn", images, images)
+
+
+def test_constant_records_have_no_frechet_distance():
+    """The distance is relative to the variance of the real records, which is 0."""
+    constant = np.ones((30, 4))
+    for columns in (False, True):
+        result = fidelity(normal(30, 4), constant, columns=columns)
+        assert result["frechet"] is None
+        assert result["halves"]["frechet"] is None
