@@ -169,7 +169,7 @@ def test_a_label_of_the_target_does_not_change_the_type_of_classes(new_adapter, 
     X, y, domain = problem(shift=1.0)
     labels = np.array([str(names[number]) for number in y])
     labels[-1] = "unknown"
-    fitted = new_adapter(epsilon=0.001).fit(X, labels, domain)
+    fitted = new_adapter().fit(X, labels, domain)
     assert fitted.classes_.tolist() == names
 
 
