@@ -1,4 +1,4 @@
-"""Time and memory of functions: interleaved rounds, medians, peak memory in a process of its own."""
+"""Time and memory of functions: interleaved rounds, medians, peak memory in a new process."""
 
 import gc
 import json
@@ -7,38 +7,55 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 SLOW = 10.0  # seconds from which a function runs once only, without a warm-up
-ROUNDS = 9, 51  # least and largest number
+LEAST_ROUNDS = 9
+MOST_ROUNDS = 51
 BUDGET = 4.0  # seconds that one measurement of short rounds may take
 
 
-def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, tuple[float, int]]:
-    """Run every function in turn, round after round, so that other load on the machine affects all of them alike.
+@dataclass(frozen=True)
+class Timing:
+    """Median time of a function in seconds, and the number of rounds."""
 
-    Each has one warm-up round that is not counted, unless that takes more than ``SLOW`` seconds: then it is the
-    measurement. Short functions get more rounds. The result is the median in seconds and the number of rounds, by name.
+    seconds: float
+    rounds: int
+
+
+def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
+    """Run every function in turn, round after round, and return the timing of each by name.
+
+    Other load on the machine affects all of them alike. Each has one warm-up round that is not
+    counted, unless that takes more than ``SLOW`` seconds: then it is the measurement. Short
+    functions get more rounds.
     """
     gc.collect()
-    warm = {name: seconds_of(function) for name, function in functions.items()}
-    taken: dict[str, list[float]] = {
-        name: [seconds] if seconds >= SLOW else [] for name, seconds in warm.items()
-    }
-    least, most = ROUNDS
-    for _ in range(max(least, min(most, int(BUDGET / sum(warm.values()))))):
+    warm_up = {name: seconds_of(function) for name, function in functions.items()}
+    times: dict[str, list[float]] = {}
+    for name, seconds in warm_up.items():
+        times[name] = []
+        if seconds >= SLOW:
+            times[name].append(seconds)
+    n_rounds = int(BUDGET / sum(warm_up.values()))
+    for _ in range(max(LEAST_ROUNDS, min(MOST_ROUNDS, n_rounds))):
         for name, function in functions.items():
-            if warm[name] < SLOW:
-                taken[name].append(seconds_of(function))
-    return {name: (statistics.median(times), len(times)) for name, times in taken.items()}
+            if warm_up[name] < SLOW:
+                times[name].append(seconds_of(function))
+    return {name: Timing(statistics.median(values), len(values)) for name, values in times.items()}
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float], least: float = 1e-9) -> float:
-    """Return e of ``values = c sizes^e``, by least squares of the logarithms; values below ``least`` count as it."""
-    return float(np.polyfit(np.log(sizes), np.log(np.maximum(values, least)), 1)[0])
+    """Return e of ``values = c sizes^e``, by least squares of the logarithms.
+
+    Values below ``least`` count as it.
+    """
+    logs = np.log(np.maximum(values, least))
+    return float(np.polyfit(np.log(sizes), logs, 1)[0])
 
 
 def seconds_of(function: Callable[[], object]) -> float:
@@ -55,41 +72,56 @@ def _synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def peak_of(code: str) -> dict[str, float]:
-    """Run ``code``, which defines ``before()`` and ``work()``, in a new process, whose high-water mark is its own.
+# Memory -------------------------------------------------------------------------------------------
 
-    Times and ``peak_bytes`` are those of ``work``, ``above_bytes`` what it needs above the memory ``before`` it.
+
+@dataclass(frozen=True)
+class Usage:
+    """Time and memory of a piece of work.
+
+    Attributes:
+        seconds: Wall-clock seconds.
+        cpu_seconds: Seconds of the processor.
+        peak_bytes: Largest memory of the process during the work.
+        above_bytes: The part of it above the memory before the work.
     """
-    program = (
-        f"{code}\nfrom experiments.benchmarks.measure import report_peak\nreport_peak(before, work)"
-    )
-    root = Path(__file__).parents[2]
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    above_bytes: int
+
+
+def usage_of(code: str) -> Usage:
+    """Measure work in a new process, whose high-water mark is its own.
+
+    ``code`` defines the functions ``before()``, which makes the inputs, and ``work()``.
+    """
+    program = f"{code}\nfrom {__name__} import report_usage\nreport_usage(before, work)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
     )
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return Usage(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def report_peak(before: Callable[[], None], work: Callable[[], None]) -> None:
-    """Write the result of :func:`peak_of` as JSON."""
+def report_usage(before: Callable[[], None], work: Callable[[], None]) -> None:
+    """Write the result of :func:`usage_of` as JSON."""
     before()
     gc.collect()
-    start = resident("VmRSS")
+    resident_before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    started, busy = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    cpu_started = time.process_time()
     work()
-    seconds, busy, peak = (
-        time.perf_counter() - started,
-        time.process_time() - busy,
-        resident("VmHWM"),
-    )
-    found = {
-        "seconds": seconds,
-        "cpu_seconds": busy,
-        "peak_bytes": peak,
-        "above_bytes": peak - start,
-    }
-    sys.stdout.write(json.dumps(found))
+    seconds = time.perf_counter() - started
+    cpu_seconds = time.process_time() - cpu_started
+    peak = resident("VmHWM")
+    usage = Usage(seconds, cpu_seconds, peak, peak - resident_before)
+    sys.stdout.write(json.dumps(asdict(usage)))
 
 
 def resident(key: str) -> int:
