@@ -18,9 +18,10 @@ from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
-from dpswd.budget.budget import NOT_COVERED
+from dpswd.budget.budget import NOT_COVERED, SEVERAL_RECORDS
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
+from dpswd.records import ONE_RECORD
 from dpswd.report.facts import (
     SCHEMA_VERSION,
     ConfigFile,
@@ -60,6 +61,10 @@ PROTECTED = (
     "Each single record, its class included, against everyone who knows all other records and "
     "the releases."
 )
+PROTECTED_PERSON = (
+    "Each single person, with all records of the person that enter ({unit}) and their classes, "
+    "against everyone who knows the records of all other persons and the releases."
+)
 ON_CONDITIONS = "On the conditions above only."
 NOTHING_PROTECTED = "Nothing: the run is not private."
 DECLARED = "The run declares it so in privacy.json."
@@ -90,6 +95,12 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, T
     guarantee = _guarantee(account, curve)
     privacy.check(guarantee)
     standing = _standing(ledger, privacy, account.of_budget)
+    records = RecordFacts(
+        size=account.sample_size,
+        opened=ledger.header.get("records"),
+        classes=record_facts.classes,
+        unit=ledger.header.get("unit", ONE_RECORD),
+    )
     releases = _releases(ledger, account)
     runs = Runs(this=ledger.header.get("run"), weights_from=privacy.weights_from_runs)
     ledger_facts = LedgerFacts(
@@ -111,12 +122,10 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, T
         conditions=standing.conditions,
         sound=standing.sound,
         reasons=standing.reasons,
-        records=RecordFacts(
-            account.sample_size, ledger.header.get("records"), record_facts.classes
-        ),
-        public=_public_facts(account.sample_size, record_facts),
-        protected=_protected(standing),
-        not_covered=tuple(NOT_COVERED),
+        records=records,
+        public=_public_facts(records, record_facts),
+        protected=_protected(records, standing),
+        not_covered=_not_covered(records),
         guarantee=guarantee,
         releases=releases,
         runs=runs,
@@ -281,16 +290,29 @@ def _standing(ledger: Ledger, privacy: PrivacyFile, accountant: PrivacyAccountan
     )
 
 
-def _protected(standing: _Standing) -> tuple[str, ...]:
+def _protected(records: RecordFacts, standing: _Standing) -> tuple[str, ...]:
     if not standing.private:
         return (NOTHING_PROTECTED,)
+    protected = PROTECTED
+    if records.is_by_person:
+        protected = PROTECTED_PERSON.format(unit=records.unit)
     if standing.conditions:
-        return (PROTECTED, ON_CONDITIONS)
-    return (PROTECTED,)
+        return (protected, ON_CONDITIONS)
+    return (protected,)
 
 
-def _public_facts(sample_size: int, record_facts: StatedFacts) -> tuple[str, ...]:
-    return (f"The number of records: {sample_size:,}.", *record_facts.public, OTHER_PUBLIC_FACTS)
+def _public_facts(records: RecordFacts, record_facts: StatedFacts) -> tuple[str, ...]:
+    counted = "records"
+    if records.is_by_person:
+        counted = "persons"
+    size = f"The number of {counted}: {records.size:,}."
+    return (size, *record_facts.public, OTHER_PUBLIC_FACTS)
+
+
+def _not_covered(records: RecordFacts) -> tuple[str, ...]:
+    if not records.is_by_person:
+        return tuple(NOT_COVERED)
+    return tuple(line for line in NOT_COVERED if line != SEVERAL_RECORDS)
 
 
 # Releases

@@ -8,6 +8,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dpswd.records import ONE_RECORD
+
 SCHEMA_VERSION = 6
 
 
@@ -62,9 +64,15 @@ class GuaranteeNumbers:
 class RecordFacts:
     """Public facts of the private records."""
 
-    size: int
+    size: int  # number of records, or of persons where the unit is a person
     opened: str | None  # "behind a handle" or "handed over by the caller"
     classes: tuple[str, ...]  # empty where the run does not state them
+    unit: str  # what neighbours differ in: "one record", or "one person, at most 3 records"
+
+    @property
+    def is_by_person(self) -> bool:
+        """Whether the guarantee protects a person with several records."""
+        return self.unit != ONE_RECORD
 
 
 @dataclass(frozen=True)

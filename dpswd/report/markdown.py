@@ -149,24 +149,27 @@ def _releases(report: Report) -> list[str]:
     for group in report.releases.groups:
         name = group.mechanism.get("name") or group.description
         parts.append(f"#### {_escape(name)}")
-        parts.append(_release_table(group))
+        parts.append(_release_table(report, group))
     return parts
 
 
-def _release_table(group: EqualReleases) -> str:
+def _release_table(report: Report, group: EqualReleases) -> str:
     """Return what a reviewer looks for in a release, then the fields of its mechanism."""
     batch = f"{group.batch_size:,}"
     if group.sampling_rate < 1:
         subset = f"(q = {number(group.sampling_rate)}, a fresh subset of fixed size)"
     else:
         subset = "(all)"
+    counted = "records"
+    if report.records.is_by_person:
+        counted = "persons"
     if group.sensitivity_is_random:
         kind = "(root mean square; random, its law is accounted for)"
     else:
         kind = "(L2, replace-one)"
     rows = [
         ("releases", f"{group.count:,}"),
-        ("records read by one release", f"{batch} {subset}"),
+        (f"{counted} read by one release", f"{batch} {subset}"),
         ("noise, standard deviation", number_rounded_down(group.sigma)),
         ("sensitivity", f"{number(group.sensitivity)} {kind}"),
         ("noise / sensitivity", number_rounded_down(group.sigma / group.sensitivity)),

@@ -142,11 +142,14 @@ def _attack_sentence(report: Report) -> str:
         subject = "On the three conditions above, an attacker"
     else:
         subject = "If the account holds, an attacker"
+    others = "every other record"
+    if report.records.is_by_person:
+        others = "the records of all other persons"
     attack = report.guarantee.attack
     non_members = f"{1 / attack.fpr:,.0f}"
     return (
         f"{subject} who accuses at most 1 in {non_members} non-members finds at most "
-        f"{percent(attack.tpr)} of the members, even knowing every other record, all releases, and "
+        f"{percent(attack.tpr)} of the members, even knowing {others}, all releases, and "
         "everything computed from them."
     )
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 from factories import COUNTS, ROWS, make_run
 
+from dpswd import Budget, ClassCounts, PrivateRecords
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.budget.budget import NOT_COVERED
 from dpswd.errors import DpswdError, InputError
@@ -176,6 +178,40 @@ def test_title_that_is_passed_goes_first(tmp_path):
 def test_public_facts_of_the_records(tmp_path, config, words):
     report = report_of(make_run(tmp_path / "run", config=config))
     assert words in " ".join(report["public"])
+
+
+# One person, several records
+
+
+@pytest.fixture
+def person_run(tmp_path):
+    """A run on 60 records of 30 persons."""
+    persons = [i // 2 for i in range(60)]
+    labels = torch.arange(60) % 2
+    records = PrivateRecords(torch.zeros(60, 2), labels, classes=[0, 1], unit=persons, per_unit=2)
+    query = ClassCounts(2)
+    budget = {"target_epsilon": 1.0, "target_delta": 1e-3, "run_dir": tmp_path / "run"}
+    with Budget(records, [query], **budget):
+        query.release(records)
+    return tmp_path / "run"
+
+
+def test_report_names_the_person_that_is_protected(person_run):
+    report = report_of(person_run)
+    assert report["records"]["unit"] == "one person, at most 2 records"
+    assert report["records"]["size"] == 30
+    assert "Each single person" in report["protected"][0]
+    assert "at most 2 records" in report["protected"][0]
+    assert "The number of persons: 30." in report["public"]
+    assert not any("Several records" in line for line in report["not_covered"])
+    assert report["guarantee"]["epsilon"] <= 1.0
+
+
+def test_report_of_records_names_one_record(tmp_path):
+    report = report_of(make_run(tmp_path / "run"))
+    assert report["records"]["unit"] == "one record"
+    assert "The number of records: 1,000." in report["public"]
+    assert any("Several records" in line for line in report["not_covered"])
 
 
 # Refusals

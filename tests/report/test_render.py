@@ -141,6 +141,15 @@ def test_pictures_and_table_of_facts_come_first(tmp_path):
     assert "| not covered | Choices, evaluation, other runs" in markdown
 
 
+def test_report_of_persons_speaks_of_persons(tmp_path):
+    path = make_run(tmp_path / "run", header={"unit": "one person, at most 3 records"})
+    _, markdown = pages(path)
+    assert "even knowing the records of all other persons" in markdown
+    assert "| persons read by one release | 1,000 (all) |" in markdown
+    assert "(one person, at most 3 records)" in markdown
+    assert "every other record" not in markdown
+
+
 def test_settings_that_are_not_set_are_left_out(tmp_path):
     path = make_run(tmp_path / "run", config="model:\n  centre: null\n  scale: 2\n")
     _, markdown = pages(path)
