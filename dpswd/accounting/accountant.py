@@ -203,7 +203,7 @@ class PrivacyAccountant:
             # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
             # most mu / sqrt(2 pi) above the former.
             mu = math.sqrt(
-                sum(part.times * part.scale**2 * part.law.maximum for part in self.parts())
+                sum(part.n_releases * part.scale**2 * part.law.maximum for part in self.parts())
             )
             regret = mu / math.sqrt(2 * math.pi)
             if mu > _TINY_MU or self.tail:

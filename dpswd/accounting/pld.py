@@ -1,15 +1,21 @@
 r"""Privacy loss distributions of releases, composed by FFT.
 
-One release, given U, is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`; its profile is the mixture over
-S. Chords of the profile, linear in :math:`e^\varepsilon`, belong to a pair of discrete distributions that dominates the
-release. The spacing of the grid is a fraction of the standard deviation of the loss of one release, and relative far
-from zero. Proofs: docs/theory/accounting.md, Propositions 13 to 16.
+One release, given U, is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`. Its privacy profile
+:math:`\delta(\varepsilon)` is the mixture over S. The chords of the profile between the points of a grid, which are
+linear in :math:`e^\varepsilon`, belong to a pair of discrete distributions that dominates the release. The spacing of
+the grid is a fraction of the standard deviation of the loss of one release near zero, and relative far from zero.
+
+Replace-one has no direction, so every loss distribution here is symmetric: :math:`P(-y) = e^{-y} P(y)`. The
+probabilities of the positive losses and of infinite loss determine the rest.
+
+Proofs: docs/theory/accounting.md, Propositions 13 to 16.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from dp_accounting.pld import common
@@ -23,125 +29,172 @@ from dpswd.sensitivity import ConstantLaw, Law
 
 Array = NDArray[np.float64]
 
-POINTS_PER_DEVIATION = 32  # grid points per standard deviation of the loss of one release
-COARSE = 8  # the same, for a search whose result is confirmed on the fine grid
-_GROWTH = (
-    0.16  # relative spacing far from zero, times the points per deviation: 0.5% on the fine grid
-)
-_FEW = 64  # up to so many releases do not average out the discretisation: four times as many points
-_TAIL = 1e-16  # probability of losses beyond the grid, over all releases; counted as infinite loss
-_TRUNCATION = 1e-15  # probability that the FFT composition may cut off; counted as infinite loss
-_MAX_POINTS = (
-    2**20
-)  # of one release, on each side of zero; beyond it the grid is coarser, still an upper bound
-_MAX_COMPOSED = 2**25  # points of a composition, about 2 GB
-_MAX_PER_DEVIATION = (
-    4096  # points per standard deviation of the result; more slow down and disturb the converters
-)
-_LEAST_MU = 1e-10  # of one release given U; smaller values are rounded up
-_LEAST_LOSS = 1e-16  # of the rate times mu, rounded up too: smaller values vanish in the rounding of the profile
-_MAX_LOSS = 250.0  # mean loss of a composition; e^epsilon is meaningless beyond it
+# Grid points per standard deviation of the loss of one release: the error of epsilon is below 0.1 %.
+POINTS_PER_DEVIATION = 32
+# The same for a search whose result is confirmed on the fine grid.
+COARSE = 8
+# Relative spacing far from zero, times the points per deviation: 0.5 % on the fine grid.
+_GROWTH = 0.16
+# Few releases do not average out the error of the grid: up to this number it is finer.
+_FEW = 64
+# Factor of that finer grid.
+_FINER = 4
+# Probability of losses beyond the grid, over all releases; it is counted as infinite loss.
+_TAIL = 1e-16
+# Probability that the composition may cut off; it is counted as infinite loss.
+_TRUNCATION = 1e-15
+# Points of one release on each side of zero. Beyond it the grid is coarser, still an upper bound.
+_MAX_POINTS = 2**20
+# Points of a composition, which then takes about 2 GB.
+_MAX_COMPOSED = 2**25
+# Points per standard deviation of the result: more of them slow down and disturb the converters.
+_MAX_PER_DEVIATION = 4096
+# Smallest mu of one release given U; smaller values are rounded up.
+_LEAST_MU = 1e-10
+# Smallest product of rate and mu, to which smaller ones are rounded up: they vanish in the rounding of the profile.
+_LEAST_LOSS = 1e-16
+# Largest mean loss of a composition: e^epsilon is meaningless beyond it.
+_MAX_LOSS = 250.0
 
 
 class LossTooLargeError(InputError):
     """The noise is so small that the privacy loss cannot be represented."""
 
 
-class Releases(NamedTuple):
-    """Equal releases, each on a fresh subset of fixed size, drawn without replacement."""
+@dataclass(frozen=True)
+class Releases:
+    """Equal releases, each of a fresh subset of fixed size that is drawn without replacement.
 
-    law: Law  # of S
-    scale: float  # unit_sensitivity / sigma
-    rate: float  # q = B / N in (0, 1]
-    times: int  # T
+    Attributes:
+        law: Law of S, the squared sensitivity of the directions.
+        scale: L2 sensitivity at S = 1 in units of the noise, ``unit_sensitivity / sigma``.
+        rate: Part q = B / N of the records that one release reads, in (0, 1].
+        n_releases: Number T of releases.
+    """
+
+    law: Law
+    scale: float
+    rate: float
+    n_releases: int
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
     """Replace all unsampled releases with constant S by the Gaussian mechanism that they compose to (Dong2022)."""
-    kept, mu_sq = [], 0.0
+    merged = []
+    mu_sq = 0.0
     for part in parts:
         if part.rate == 1 and part.law.is_constant:
-            mu_sq += part.times * part.scale**2 * part.law.mean
+            mu_sq += part.n_releases * part.scale**2 * part.law.mean
         else:
-            kept.append(part)
+            merged.append(part)
     if mu_sq:
-        kept.append(Releases(ConstantLaw(1.0), math.sqrt(mu_sq), 1.0, 1))
-    return kept
+        merged.append(Releases(ConstantLaw(1.0), math.sqrt(mu_sq), 1.0, 1))
+    return merged
 
 
 def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
-    r"""Compute :math:`\delta_\mu(\varepsilon)` of the Gaussian mechanism, in logarithms, with broadcasting.
+    r"""Compute the profile of the Gaussian mechanism, in logarithms, with broadcasting.
+
+    .. math:: \delta_\mu(\varepsilon) = \Phi(\tfrac\mu2 - \tfrac\varepsilon\mu)
+              - e^\varepsilon\, \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu)
 
     References:
         | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
     """
-    mu, epsilon = np.asarray(mu, dtype=float), np.asarray(epsilon, dtype=float)
+    mu = np.asarray(mu, dtype=float)
+    epsilon = np.asarray(epsilon, dtype=float)
     upper = special.log_ndtr(mu / 2 - epsilon / mu)
     lower = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-    return np.asarray(np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)), dtype=float)
+    difference = -np.expm1(np.minimum(lower - upper, 0.0))
+    return np.asarray(np.exp(upper) * difference, dtype=float)
 
 
 def _before_sampling(epsilon: Array, rate: float) -> Array:
     """Solve ``epsilon = ln(1 + q (e^x - 1))`` for x, without overflow."""
     near = np.log1p(np.expm1(np.minimum(epsilon, 1.0)) / rate)
-    far = epsilon - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilon, 1.0)))
+    correction = np.log1p(-(1 - rate) * np.exp(-np.maximum(epsilon, 1.0)))
+    far = epsilon - math.log(rate) + correction
     return np.where(epsilon < 1, near, far)
 
 
 def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
-    """Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up."""
+    r"""Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up.
+
+    .. math:: \delta(\varepsilon) = q\, E_S\, \delta_{c \sqrt S}(\ln(1 + (e^\varepsilon - 1) / q))
+    """
     epsilon = np.asarray(epsilon, dtype=float)
     atoms, weights = part.law.atoms()
-    inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
     positive = atoms > 0
-    least = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
-    mu = np.maximum(part.scale * np.sqrt(atoms[positive]), least)  # (a,)
-    chunks = [
-        gaussian_delta(mu, inner[i : i + 512]) @ weights[positive]
-        for i in range(0, len(inner), 512)
-    ]
-    return np.asarray(np.clip(part.rate * np.concatenate(chunks), 0.0, 1.0), dtype=float)
+    least_mu = max(_LEAST_MU, min(_LEAST_LOSS / part.rate, 1.0))
+    mu = np.maximum(part.scale * np.sqrt(atoms[positive]), least_mu)  # (a,)
+    inner = _before_sampling(epsilon, part.rate)[:, None]  # (n, 1)
+    chunks = []
+    for start in range(0, len(inner), 512):
+        deltas = gaussian_delta(mu, inner[start : start + 512])  # (512, a)
+        chunks.append(deltas @ weights[positive])
+    profile = part.rate * np.concatenate(chunks)
+    return np.asarray(np.clip(profile, 0.0, 1.0), dtype=float)
 
 
 def _masses(x: Array, delta: Array) -> Array:
-    """Probabilities of the losses ``x[1:]`` > 0 for the chords of a profile on ``x``, which starts at 0."""
-    drop, width = -np.diff(delta), np.diff(x)
+    """Compute the probabilities of the losses ``x[1:]`` > 0 from a profile on ``x``, which starts at 0.
+
+    Between two points the profile is a chord, linear in ``e^epsilon``.
+    """
+    drop = -np.diff(delta)
+    width = np.diff(x)
     with np.errstate(over="ignore"):
         mass = drop / -np.expm1(-width)
         mass[:-1] -= drop[1:] / np.expm1(width[1:])
     return np.maximum(mass, 0.0)
 
 
+@dataclass(frozen=True)
+class _LossMoments:
+    """Mean and variance of the loss of one release, the largest loss of its grid, and the probability beyond it."""
+
+    mean: float
+    variance: float
+    largest: float
+    beyond: float
+
+
 @functools.lru_cache(maxsize=256)
-def _loss_moments(part: Releases) -> tuple[float, float, float, float]:
-    """Mean and variance of the loss of one release, the largest loss on the grid, and the probability beyond it."""
+def _loss_moments(part: Releases) -> _LossMoments:
+    """Estimate the moments of the loss of one release of ``part`` on a coarse geometric grid."""
     start = part.rate * min(part.scale * math.sqrt(part.law.mean), 1.0)
-    x = np.concatenate([[0.0], np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)])
+    positive = np.geomspace(1e-4 * start, 1e7 * max(start, 1.0), 480)
+    x = np.concatenate([[0.0], positive])
     delta = release_profile(part, x)
-    last = min(int(np.count_nonzero(delta[1:] > _TAIL / part.times)), len(x) - 2) + 1
-    x, delta = x[: last + 1], delta[: last + 1]
-    mass, x = _masses(x, delta), x[1:]
-    mirror = np.exp(-x)
-    mean = float(np.sum(mass * (1 - mirror) * x))
-    second = float(np.sum(mass * (1 + mirror) * x**2))
-    return mean, max(second - mean**2, 1e-3 * second), float(x[-1]), float(delta[-1])
+    n_relevant = int(np.count_nonzero(delta[1:] > _TAIL / part.n_releases))
+    last = min(n_relevant, len(x) - 2) + 1
+    x = x[: last + 1]
+    delta = delta[: last + 1]
+    mass = _masses(x, delta)
+    losses = x[1:]
+    mirror = np.exp(-losses)  # P(-y) / P(y)
+    mean = float(np.sum(mass * (1 - mirror) * losses))
+    second = float(np.sum(mass * (1 + mirror) * losses**2))
+    variance = max(second - mean**2, 1e-3 * second)
+    return _LossMoments(mean, variance, largest=float(losses[-1]), beyond=float(delta[-1]))
 
 
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
-    """Integers from 0 to beyond ``top / step``: all of them near zero, then with constant relative spacing."""
-    last, growth = math.ceil(top / step), 1 + _GROWTH / points
+    """List integers from 0 to beyond ``top / step``: all near zero, then with constant relative spacing."""
+    last = math.ceil(top / step)
+    growth = 1 + _GROWTH / points
     dense = min(last, math.ceil(1 / (growth - 1)))
-    sparse = dense * growth ** np.arange(1, math.log(last / dense) / math.log(growth))
-    return np.unique(
-        np.concatenate([np.arange(dense + 1), np.rint(sparse), [last]]).astype(np.int64)
-    )
+    exponents = np.arange(1, math.log(last / dense) / math.log(growth))
+    sparse = np.rint(dense * growth**exponents)
+    integers = np.concatenate([np.arange(dense + 1), sparse, [last]])
+    return np.unique(integers.astype(np.int64))
 
 
 def _symmetric(upper: Array, infinite: float, step: float) -> Array:
-    """Complete the probabilities of ``step, 2 step, ...`` (upper) and of infinite loss by P(-y) = e^-y P(y) and P(0).
+    """Complete the probabilities of ``step, 2 step, ...`` and of infinite loss by the symmetry and by P(0).
 
-    The lower half of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive rates
-    off it (Proposition 20).
+    The lower half of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive
+    rates off it (Proposition 20).
     """
     upper = np.maximum(upper, 0.0)
     lower = upper * np.exp(-step * np.arange(1, len(upper) + 1))
@@ -151,9 +204,8 @@ def _symmetric(upper: Array, infinite: float, step: float) -> Array:
 
 @functools.lru_cache(maxsize=32)
 def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float]:
-    """Probabilities of the losses ``-n ... n`` times ``step`` of one release, and of infinite loss."""
-    _, _, top, _ = _loss_moments(part)
-    grid = _multiples(top, step, points)
+    """Return the probabilities of the losses ``-n ... n`` times ``step`` of one release, and of infinite loss."""
+    grid = _multiples(_loss_moments(part).largest, step, points)
     x = np.asarray(grid * step, dtype=float)
     delta = np.minimum.accumulate(release_profile(part, x))
     upper = np.zeros(grid[-1])
@@ -163,51 +215,64 @@ def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float
 
 
 def _self_compose(
-    probabilities: Array, infinite: float, times: int, step: float
+    probabilities: Array, infinite: float, n_releases: int, step: float
 ) -> tuple[Array, float]:
-    """Compose one release with itself; raise LossTooLargeError if the result does not fit into memory."""
-    if times == 1:
+    """Compose one release with itself; the arguments are a result of :func:`_one_release`.
+
+    Raises:
+        LossTooLargeError: If the result does not fit into memory.
+    """
+    if n_releases == 1:
         return probabilities, infinite
     half = len(probabilities) // 2
-    index = np.arange(-half, half + 1)
-    mean = float(index @ probabilities)
-    deviation = math.sqrt(times * float((index - mean) ** 2 @ probabilities))
-    # Chernoff bounds at orders around the best one for a Gaussian; dp_accounting's own orders are too large for many
-    # releases, and its support then grows with their number instead of its root
-    order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
-    orders = np.concatenate([sign * np.geomspace(order / 64, 4 * order, 33) for sign in (-1, 1)])
-    low, high = common.compute_self_convolve_bounds(probabilities, times, _TRUNCATION, orders)
+    low, high = _composed_range(probabilities, n_releases)
     if high - low > _MAX_COMPOSED:
         raise LossTooLargeError(
             f"Expected at most {_MAX_COMPOSED} grid points, got {high - low:.2g}; use more noise."
         )
-    top, bottom = (
-        high - half * times,
-        max(half * times - low, 0),
-    )  # losses on the grid, above and below 0
-    size = fft.next_fast_len(max(top + bottom, 2 * half) + 1, real=True)
-    circular = np.zeros(
-        size
-    )  # loss 0 at index 0: the transform is then almost real, and its powers are more accurate
-    circular[: half + 1], circular[-half:] = probabilities[half:], probabilities[:half]
-    circular = fft.irfft(fft.rfft(circular) ** times, size)
-    infinite = _TRUNCATION - math.expm1(times * math.log1p(-infinite))
-    return _symmetric(circular[1 : top + 1], infinite, step), infinite
+    above = high - half * n_releases  # losses on the grid above 0
+    below = max(half * n_releases - low, 0)
+    size = fft.next_fast_len(max(above + below, 2 * half) + 1, real=True)
+    # Loss 0 is at index 0: the transform is then almost real, and its powers are more accurate.
+    circular = np.zeros(size)
+    circular[: half + 1] = probabilities[half:]
+    circular[-half:] = probabilities[:half]
+    circular = fft.irfft(fft.rfft(circular) ** n_releases, size)
+    infinite = _TRUNCATION - math.expm1(n_releases * math.log1p(-infinite))
+    return _symmetric(circular[1 : above + 1], infinite, step), infinite
+
+
+def _composed_range(probabilities: Array, n_releases: int) -> tuple[int, int]:
+    """Bound the index of a sum of losses, except with probability ``_TRUNCATION``, by Chernoff bounds.
+
+    The orders lie around the best one for a Gaussian. Those of dp_accounting are too large for many releases: the
+    range would grow with their number instead of its root.
+    """
+    half = len(probabilities) // 2
+    index = np.arange(-half, half + 1)
+    mean = float(index @ probabilities)
+    deviation = math.sqrt(n_releases * float((index - mean) ** 2 @ probabilities))
+    order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
+    positive = np.geomspace(order / 64, 4 * order, 33)
+    orders = np.concatenate([-positive, positive])
+    low, high = common.compute_self_convolve_bounds(probabilities, n_releases, _TRUNCATION, orders)
+    return low, high
 
 
 def _coarsen(upper: Array, step: float, factor: int) -> Array:
     """Replace the grid of losses 1, 2, ... by its multiples of ``factor``.
 
-    Every loss is split between its two neighbours such that both probabilities of the pair are kept: the chords of the
-    profile, an upper bound.
+    Every loss is split between its two neighbours such that both probabilities of the pair are preserved. These are
+    the chords of the profile, an upper bound.
     """
     if factor == 1:
         return upper
-    fraction = np.expm1(-step * np.arange(factor)) / math.expm1(
-        -step * factor
-    )  # that goes to the larger neighbour
-    cells = np.concatenate([[0.0], upper, np.zeros(-(len(upper) + 1) % factor)]).reshape(-1, factor)
-    return np.asarray(np.append(cells @ (1 - fraction), 0.0)[1:] + cells @ fraction)
+    # part of a loss that goes to the larger neighbour
+    fraction = np.expm1(-step * np.arange(factor)) / math.expm1(-step * factor)
+    padding = np.zeros(-(len(upper) + 1) % factor)
+    cells = np.concatenate([[0.0], upper, padding]).reshape(-1, factor)
+    smaller = np.append(cells @ (1 - fraction), 0.0)[1:]
+    return np.asarray(smaller + cells @ fraction)
 
 
 def compose(
@@ -215,26 +280,29 @@ def compose(
 ) -> PrivacyLossDistribution:
     """Compose any sequence of releases, of which there is at least one.
 
-    ``points`` are the grid points per standard deviation of the loss of one release; ``infinity_mass`` is the
-    probability that a bound on S fails at some release, and is added to every delta.
+    Args:
+        parts: The releases.
+        points: Grid points per standard deviation of the loss of one release.
+        infinity_mass: Probability that a bound on S fails at some release; it is added to every delta.
+
+    Raises:
+        LossTooLargeError: If the mean loss is above 250, or the distribution does not fit into memory.
     """
     merged = merge_gaussians(parts)
-    # times is rounded to a power of two for the grid, so that the caches hit during a run
-    rounded = [part._replace(times=1 << (part.times - 1).bit_length()) for part in merged]
-    means, variances, tops, tails = np.transpose([_loss_moments(part) for part in rounded])
-    times = np.array([part.times for part in merged])
-    if not times @ means < _MAX_LOSS or times @ tails > 1 / 2:
-        least = 1 / max(part.scale for part in merged)
-        raise LossTooLargeError(
-            f"Expected a mean loss below {_MAX_LOSS:g}, got sigma = {least:.3g} sensitivities; use a larger sigma."
-        )
-    count, variance = int(times.sum()), float(times @ variances)
-    step = math.sqrt(variance / count) / (4 * points if count <= _FEW else points)
-    step = float(f"{max(step, tops.max() / _MAX_POINTS):.6g}")
-    total, infinite = np.ones(1), 0.0
-    for part, one in zip(merged, rounded, strict=True):
-        found = _one_release(one, step, 4 * points if part.times <= _FEW else points)
-        losses, lost = _self_compose(*found, part.times, step)
+    # The grid is that of a power of two of releases, so that the caches hit during a run.
+    rounded = [_with_power_of_two(part) for part in merged]
+    moments = [_loss_moments(part) for part in rounded]
+    counts = np.array([part.n_releases for part in merged])
+    _check_loss(merged, counts, moments)
+    n_releases = int(counts.sum())
+    variance = float(counts @ np.array([moment.variance for moment in moments]))
+    largest = max(moment.largest for moment in moments)
+    step = _spacing(math.sqrt(variance / n_releases), n_releases, largest, points)
+    total = np.ones(1)
+    infinite = 0.0
+    for part, same in zip(merged, rounded, strict=True):
+        one, lost = _one_release(same, step, _refined(points, part.n_releases))
+        losses, lost = _self_compose(one, lost, part.n_releases, step)
         infinite += lost - infinite * lost
         if len(total) > 1:
             losses = signal.fftconvolve(total, losses)
@@ -243,6 +311,38 @@ def compose(
     infinite += infinity_mass
     upper = total[len(total) // 2 + 1 :]
     factor = max(1, int(math.sqrt(variance) / step / _MAX_PER_DEVIATION))
-    upper, step = _coarsen(upper, step, factor), step * factor
+    upper = _coarsen(upper, step, factor)
+    step *= factor
     probabilities = _symmetric(upper, infinite, step)
     return PrivacyLossDistribution(DensePLDPmf(step, -len(upper), probabilities, infinite, True))
+
+
+def _with_power_of_two(part: Releases) -> Releases:
+    """Round the number of releases up to a power of two."""
+    return dataclasses.replace(part, n_releases=1 << (part.n_releases - 1).bit_length())
+
+
+def _check_loss(
+    merged: list[Releases], counts: NDArray[np.int64], moments: list[_LossMoments]
+) -> None:
+    """Raise a LossTooLargeError if the composed loss is beyond what can be represented."""
+    mean = counts @ np.array([moment.mean for moment in moments])
+    beyond = counts @ np.array([moment.beyond for moment in moments])
+    if not mean < _MAX_LOSS or beyond > 1 / 2:
+        least = 1 / max(part.scale for part in merged)
+        raise LossTooLargeError(
+            f"Expected a mean loss below {_MAX_LOSS:g}, got sigma = {least:.3g} sensitivities; "
+            "use a larger sigma."
+        )
+
+
+def _refined(points: int, n_releases: int) -> int:
+    """Return the points per deviation: more for a small number of releases."""
+    return _FINER * points if n_releases <= _FEW else points
+
+
+def _spacing(deviation: float, n_releases: int, largest: float, points: int) -> float:
+    """Return the spacing of the grid for releases whose losses have this standard deviation and maximum."""
+    step = deviation / _refined(points, n_releases)
+    step = max(step, largest / _MAX_POINTS)
+    return float(f"{step:.6g}")  # rounded, so that the caches hit

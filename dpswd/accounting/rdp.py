@@ -4,6 +4,7 @@ Divergence of one release, subsets and conversion to epsilon: docs/theory/accoun
 over releases.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -86,7 +87,10 @@ class RenyiAccount:
     """Renyi curve of a sequence of releases, of which there is at least one."""
 
     def __init__(self, parts: Sequence[Releases]) -> None:
-        self._terms = [(_one_release(part._replace(times=1)), part.times) for part in parts]
+        self._terms = [
+            (_one_release(dataclasses.replace(part, n_releases=1)), part.n_releases)
+            for part in parts
+        ]
 
     def __call__(self, order: float) -> float:
         """Return an upper bound on the Renyi divergence of order ``order`` > 1."""

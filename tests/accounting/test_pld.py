@@ -1,5 +1,6 @@
 """Privacy loss distributions and Renyi account: closed forms, slow oracles, simulation, bounds of each other."""
 
+import dataclasses
 import math
 
 import mpmath
@@ -119,7 +120,9 @@ def test_one_sampled_release_lies_in_the_confidence_interval_of_a_simulation(cas
     allowance = 0.01 * found  # S is rounded up
     assert abs(found - values.mean()) < radius + allowance
     weaker = float(
-        pld.compose([part._replace(scale=0.8 * part.scale)]).get_delta_for_epsilon(epsilon)
+        pld.compose([dataclasses.replace(part, scale=0.8 * part.scale)]).get_delta_for_epsilon(
+            epsilon
+        )
     )
     assert (
         abs(weaker - values.mean()) > radius + allowance
