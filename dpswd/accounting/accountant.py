@@ -1,6 +1,5 @@
 """Privacy accountant: composes releases and computes epsilon, delta and mu."""
 
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
@@ -9,7 +8,9 @@ from typing import Any
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from gdpnum import PLDConverter
+from gdpnum.converter import get_worst_case_regret
 from numpy.typing import NDArray
+from scipy import stats
 
 from dpswd._validate import at_least, choice, positive, probability
 from dpswd.accounting.pld import (
@@ -17,6 +18,7 @@ from dpswd.accounting.pld import (
     LossTooLargeError,
     Releases,
     compose,
+    compose_losses,
     merge_gaussians,
 )
 from dpswd.accounting.rdp import RenyiAccount
@@ -27,10 +29,20 @@ __all__ = ["PrivacyAccountant"]
 
 ReleaseGroup = tuple[Mechanism, int, int]  # (mechanism, sample_size, n_releases)
 
-_TAIL_SHARE = 0.5  # of delta, for the tails of bounds without a failure_prob
-_TINY_MU = 1e-3  # up to here a bound without gdpnum is returned where gdpnum finds none
+# Part of delta for the tails of bounds that have no failure_prob.
+_TAIL_SHARE = 0.5
+# A probability of infinite loss up to this size comes from rounding, whatever sigma is.
+_ROUNDED_MASS = 1e-12
+# Error rates that gdpnum looks at are larger than this.
+_LEAST_RATE = 1e-10
+# Significant digits of a stated mu.
+_MU_DIGITS = 5
+# Where gdpnum finds no curve, a mu up to this size is bounded without it.
+_TINY_MU = 1e-3
 
-# assumptions
+# The sentences of ``assumptions``, in their order.
+_REPLACE_ONE = "Neighbouring data sets have the same size and differ in one record (replace-one)."
+_CLIPPED = "Every row is clipped to an L2 norm of at most {norm:g}."
 _SUBSETS = (
     "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; shuffled "
     "epochs are not such subsets."
@@ -42,14 +54,23 @@ _WHOLE_BASES = (
 _PRIVATE_LABELS = (
     "Labels are private: a change of class is accounted for. The list of classes is public."
 )
-_TAILS = "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
-_FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
 _BOUNDS = {
     "clt": "NOT SOUND: the random squared sensitivity is replaced by a normal approximation, which is not a bound.",
     "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
     "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
     "constant": "The squared sensitivity is the constant k / d; no tail probability is spent.",
 }
+_TAILS = "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
+_BY_PLD = "Composed as privacy loss distributions, rounded towards less privacy."
+_BY_RDP = "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."
+_EXACT_ARITHMETIC = (
+    "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
+)
+_FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
+
+
+class EmptyCurveError(LossTooLargeError):
+    """No test has both error rates above 1e-10, so that mu, which is a bound on such tests, says nothing."""
 
 
 class PrivacyAccountant:
@@ -89,10 +110,10 @@ class PrivacyAccountant:
         cls, groups: Iterable[ReleaseGroup], accountant: str = "pld"
     ) -> "PrivacyAccountant":
         """Return an accountant of the given ``(mechanism, sample_size, n_releases)``."""
-        made = cls(accountant)
+        composed = cls(accountant)
         for mechanism, sample_size, n_releases in groups:
-            made.step(mechanism, sample_size=sample_size, n_releases=n_releases)
-        return made
+            composed.step(mechanism, sample_size=sample_size, n_releases=n_releases)
+        return composed
 
     def step(
         self, mechanism: Mechanism, *, sample_size: int, n_releases: int = 1
@@ -110,12 +131,15 @@ class PrivacyAccountant:
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, Mechanism):
             raise InputError(
-                f"Expected a ProjectionMechanism or GaussianMechanism, got {type(mechanism).__name__}."
+                "Expected a ProjectionMechanism or a GaussianMechanism, "
+                f"got {type(mechanism).__name__}."
             )
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
-            got = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"
-            raise InputError(f"Expected batch_size <= sample_size, got {got}; use a smaller batch.")
+            sizes = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"
+            raise InputError(
+                f"Expected batch_size <= sample_size, got {sizes}; use a smaller batch."
+            )
         if self.history and self.history[-1][:2] == (mechanism, sample_size):
             n_releases += self.history.pop()[2]
         self.history.append((mechanism, int(sample_size), int(n_releases)))
@@ -124,22 +148,18 @@ class PrivacyAccountant:
     def resolve(self, delta: float) -> "PrivacyAccountant":
         """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
         probability(delta=delta)
-        weight = self._tail(chosen=False)
+        weight = self._weight_of_open_tails()
         resolved = PrivacyAccountant(self.accountant)
-        for mechanism, size, count in self.history:
-            if (
-                isinstance(mechanism, ProjectionMechanism)
-                and mechanism.spends_tail
-                and mechanism.failure_prob is None
-            ):
+        for mechanism, sample_size, n_releases in self.history:
+            if isinstance(mechanism, ProjectionMechanism) and _has_open_tail(mechanism):
                 mechanism = mechanism.replace(failure_prob=_TAIL_SHARE * delta / weight)
-            resolved.step(mechanism, sample_size=size, n_releases=count)
+            resolved.step(mechanism, sample_size=sample_size, n_releases=n_releases)
         return resolved
 
     @property
     def tail(self) -> float:
         """Part of delta that bounds with a ``failure_prob`` spend."""
-        return self._tail(chosen=True)
+        return self._sum_of_tails(self.accountant)
 
     def get_epsilon(self, delta: float, *, points: int = POINTS_PER_DEVIATION) -> float:
         """Return an upper bound on epsilon at ``delta``, on a grid of ``points`` per deviation.
@@ -154,14 +174,8 @@ class PrivacyAccountant:
                 "use a smaller failure_prob, or leave it out."
             )
         if self.accountant == "rdp":
-            epsilon = RenyiAccount(resolved.parts()).get_epsilon(delta - resolved.tail)
-        else:
-            epsilon = float(resolved.pld(points=points).get_epsilon_for_delta(delta))
-        if not math.isfinite(epsilon):
-            raise LossTooLargeError(
-                f"Expected a delta with a finite epsilon, got delta={delta:g}; use a larger one."
-            )
-        return epsilon
+            return resolved._renyi_epsilon(delta)
+        return resolved._pld_epsilon(delta, points)
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
         """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile, always by PLD."""
@@ -175,13 +189,18 @@ class PrivacyAccountant:
         """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
 
         Raises:
-            InputError: If a bound has no ``failure_prob``; ``resolve(delta)`` chooses it.
+            InputError: If a bound has no ``failure_prob``, which ``resolve(delta)`` chooses, or tails add up to 1.
         """
-        if self._tail(chosen=False):
+        if self._weight_of_open_tails():
             raise InputError(
                 "Expected failure_prob for a bound that spends a tail probability, got None; resolve it."
             )
-        tail = self._tail(chosen=True, pld=True)
+        tail = self._sum_of_tails("pld")
+        if tail >= 1:
+            raise InputError(
+                f"Expected tail probabilities of the bounds below 1 in total, got {tail:.3g}; "
+                "use a smaller failure_prob, or leave it out."
+            )
         return compose(self.parts(), points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
@@ -191,31 +210,16 @@ class PrivacyAccountant:
         exactly Gaussian composition has a closed form and regret 0.
 
         Raises:
-            InputError: If a bound has no ``failure_prob``, or no point of the curve has both error rates above 1e-10.
+            InputError: If a bound has no ``failure_prob``, if the loss is too large, or if no point of the curve has
+                both error rates above 1e-10 (:class:`EmptyCurveError`).
         """
         exact = self.gaussian_mu
         if exact is not None:
-            return round_up(exact, 5), 0.0
-        loss, mu, regret = self.pld(points=points), math.inf, 1.0
-        with contextlib.suppress(ValueError, AssertionError):  # gdpnum found no such point
-            mu, regret = PLDConverter(loss).get_mu_and_regret()
-        if not math.isfinite(mu):
-            # Unsampled and with the largest S every release is Gaussian. A curve between that of mu and 1 - x is at
-            # most mu / sqrt(2 pi) above the former.
-            mu = math.sqrt(
-                sum(part.n_releases * part.scale**2 * part.law.maximum for part in self.parts())
-            )
-            regret = mu / math.sqrt(2 * math.pi)
-            if mu > _TINY_MU or self.tail:
-                remedy = (
-                    "use a larger sigma"
-                    if mu > 1
-                    else "the loss is negligible, read epsilon instead"
-                )
-                raise LossTooLargeError(
-                    f"Expected a trade-off curve with error rates above 1e-10, got none; {remedy}."
-                )
-        return round_up(float(mu), 5), float(regret)
+            return round_up(exact, _MU_DIGITS), 0.0
+        loss = self.pld(points=points)
+        unsampled = self._unsampled_mu()
+        mu, regret = _convert(loss, unsampled)
+        return round_up(mu, _MU_DIGITS), regret
 
     @property
     def gaussian_mu(self) -> float | None:
@@ -231,21 +235,24 @@ class PrivacyAccountant:
             return None
         return first.scale * math.sqrt(first.law.mean)
 
-    def guarantee(self, delta: float | None) -> dict[str, Any]:
-        """Return epsilon at ``delta`` (``None`` without one), mu, regret, soundness and assumptions."""
-        if not self.history:
-            return {
-                "epsilon": 0.0,
-                "delta": delta,
-                "mu": 0.0,
-                "regret": 0.0,
-                "sound": True,
-                "assumptions": [],
-            }
-        resolved = self if delta is None else self.resolve(delta)
-        mu, regret = resolved.get_mu_and_regret()
+    def guarantee(self, delta: float | None, *, with_mu: bool = True) -> dict[str, Any]:
+        """Return epsilon at ``delta``, mu, regret, soundness and assumptions.
+
+        Args:
+            delta: ``None`` for a guarantee without epsilon.
+            with_mu: False for one without mu and regret, which are ``None`` then; see :class:`EmptyCurveError`.
+
+        Raises:
+            InputError: As :meth:`get_epsilon` and :meth:`get_mu_and_regret`.
+        """
+        epsilon: float | None = 0.0
+        mu: float | None = 0.0
+        regret: float | None = 0.0
+        if self.history:
+            mu, regret = self._mu_and_regret_at(delta) if with_mu else (None, None)
+            epsilon = None if delta is None else self.get_epsilon(delta)
         return {
-            "epsilon": None if delta is None else self.get_epsilon(delta),
+            "epsilon": epsilon,
             "delta": delta,
             "mu": mu,
             "regret": regret,
@@ -264,48 +271,60 @@ class PrivacyAccountant:
     @property
     def shortcomings(self) -> list[str]:
         """What voids the numbers (a fixed noise seed), or leaves them unproven (a CLT bound)."""
-        return [
-            line.partition(": ")[2].capitalize()
-            for line in self.assumptions
-            if line.startswith("NOT ")
-        ]
+        reasons = []
+        for sentence in self.assumptions:
+            if sentence.startswith("NOT "):
+                _, _, reason = sentence.partition(": ")
+                reasons.append(reason.capitalize())
+        return reasons
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions behind the numbers, one sentence each."""
+        """The assumptions behind the numbers, one sentence each; none without a release."""
+        if not self.history:
+            return []
         mechanisms = [mechanism for mechanism, *_ in self.history]
-        projections = [each for each in mechanisms if isinstance(each, ProjectionMechanism)]
-        constant = [each.exact_law.is_constant for each in projections]
-        bounds = [
-            "constant" if fixed else each.bound
-            for each, fixed in zip(projections, constant, strict=True)
-        ]
-        norms = sorted({each.row_norm for each in projections})
-        pld = self.accountant == "pld"
-        lines = [
-            (
-                True,
-                "Neighbouring data sets have the same size and differ in one record (replace-one).",
-            ),
-            *((True, f"Every row is clipped to an L2 norm of at most {norm:g}.") for norm in norms),
-            (any(_rate(mechanism, size) < 1 for mechanism, size, _ in self.history), _SUBSETS),
-            (not all(constant), _FRESH_DIRECTIONS),
-            (projections and all(constant), _WHOLE_BASES),
-            (any(each.n_classes for each in projections), _PRIVATE_LABELS),
-            *((bound in bounds, line) for bound, line in _BOUNDS.items()),
-            (any(each.spends_tail for each in mechanisms), _TAILS),
-            (pld, "Composed as privacy loss distributions, rounded towards less privacy."),
-            (
-                not pld,
-                "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution.",
-            ),
-            (
-                True,
-                "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered.",
-            ),
-            (not all(each.is_private for each in mechanisms), _FIXED_SEED),
-        ]
-        return [line for holds, line in lines if holds]
+        sentences = [_REPLACE_ONE]
+        sentences += self._assumptions_about_rows()
+        sentences += self._assumptions_about_directions()
+        if any(mechanism.spends_tail for mechanism in mechanisms):
+            sentences.append(_TAILS)
+        sentences.append(_BY_PLD if self.accountant == "pld" else _BY_RDP)
+        sentences.append(_EXACT_ARITHMETIC)
+        if not all(mechanism.is_private for mechanism in mechanisms):
+            sentences.append(_FIXED_SEED)
+        return sentences
+
+    def _assumptions_about_rows(self) -> list[str]:
+        """Return what is assumed of the rows and of the subsets that the releases read."""
+        norms = {mechanism.row_norm for mechanism in self._projections()}
+        sentences = [_CLIPPED.format(norm=norm) for norm in sorted(norms)]
+        if any(_rate(mechanism, sample_size) < 1 for mechanism, sample_size, _ in self.history):
+            sentences.append(_SUBSETS)
+        return sentences
+
+    def _assumptions_about_directions(self) -> list[str]:
+        """Return what is assumed of the directions, and how their random sensitivity is treated."""
+        projections = self._projections()
+        if not projections:
+            return []
+        treatments = set()
+        for mechanism in projections:
+            is_constant = mechanism.exact_law.is_constant
+            treatments.add("constant" if is_constant else mechanism.bound)
+        whole_bases = treatments == {"constant"}
+        sentences = [_WHOLE_BASES if whole_bases else _FRESH_DIRECTIONS]
+        if any(mechanism.n_classes for mechanism in projections):
+            sentences.append(_PRIVATE_LABELS)
+        for treatment, sentence in _BOUNDS.items():
+            if treatment in treatments:
+                sentences.append(sentence)
+        return sentences
+
+    def _projections(self) -> list[ProjectionMechanism]:
+        """Return the mechanisms of projections."""
+        mechanisms = [mechanism for mechanism, *_ in self.history]
+        return [each for each in mechanisms if isinstance(each, ProjectionMechanism)]
 
     def parts(self) -> list[Releases]:
         """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
@@ -313,31 +332,131 @@ class PrivacyAccountant:
             raise InputError(
                 "Expected at least one release to account for, got none; call step() first."
             )
-        return [
-            Releases(
-                mechanism.law,
-                mechanism.unit_sensitivity / mechanism.sigma,
-                _rate(mechanism, size),
-                count,
+        parts = []
+        for mechanism, sample_size, n_releases in self.history:
+            scale = mechanism.unit_sensitivity / mechanism.sigma
+            rate = _rate(mechanism, sample_size)
+            parts.append(Releases(mechanism.law, scale, rate, n_releases))
+        return parts
+
+    def _renyi_epsilon(self, delta: float) -> float:
+        """Return epsilon by Renyi divergences; every bound has a ``failure_prob``."""
+        epsilon = RenyiAccount(self.parts()).get_epsilon(delta - self.tail)
+        if not math.isfinite(epsilon):
+            raise LossTooLargeError(
+                "Expected a finite Renyi divergence, got none at any order; use a larger sigma."
             )
-            for mechanism, size, count in self.history
-        ]
+        return epsilon
 
-    def _tail(self, *, chosen: bool, pld: bool = False) -> float:
-        """Sum the tails of releases with a ``failure_prob``, or count those without.
+    def _pld_epsilon(self, delta: float, points: int) -> float:
+        """Return epsilon by privacy loss distributions; every bound has a ``failure_prob``."""
+        try:
+            loss = compose_losses(self.parts(), points=points, infinity_mass=self.tail, delta=delta)
+        except LossTooLargeError:
+            mu = self.gaussian_mu
+            if mu is None:
+                raise
+            # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), relatively close for a large mu
+            return mu**2 / 2 + mu * float(stats.norm.isf(delta))
+        epsilon = loss.get_epsilon(delta)
+        if not math.isfinite(epsilon):
+            remedy = "use a larger delta"
+            if loss.infinite > _ROUNDED_MASS:
+                remedy = "use a larger sigma or a larger delta"
+            raise LossTooLargeError(
+                f"Expected delta above {loss.infinite:.3g}, the probability of a privacy loss that the accountant "
+                f"does not bound, got delta={delta:g}; {remedy}."
+            )
+        return epsilon
 
-        For the Renyi accountant (unless ``pld``) and 1/3 < q < 1 a release counts 3 q times: the proof of Wang2019
-        compares three subsets that may contain a record (Proposition 18).
+    def _mu_and_regret_at(self, delta: float | None) -> tuple[float, float]:
+        """Return mu and regret, for which bounds without ``failure_prob`` spend half of ``delta``."""
+        resolved = self if delta is None else self.resolve(delta)
+        return resolved.get_mu_and_regret()
+
+    def _unsampled_mu(self) -> float:
+        """Return the mu of the releases if each read all records and had the largest S; infinite with tails.
+
+        Every release is Gaussian then.
         """
+        if self.tail:
+            return math.inf
+        total = sum(part.n_releases * part.scale**2 * part.law.maximum for part in self.parts())
+        return math.sqrt(total)
+
+    def _sum_of_tails(self, accountant: str) -> float:
+        """Sum the tail probabilities of all releases that have a ``failure_prob``."""
         total = 0.0
-        for mechanism, size, count in self.history:
-            if mechanism.spends_tail and (mechanism.failure_prob is not None) is chosen:
-                rate = _rate(mechanism, size)
-                weight = (
-                    3 * rate if self.accountant == "rdp" and not pld and 1 / 3 < rate < 1 else 1.0
-                )
-                total += count * weight * (mechanism.failure_prob or 1.0)
+        for mechanism, sample_size, n_releases in self.history:
+            if mechanism.spends_tail and mechanism.failure_prob is not None:
+                weight = _tail_weight(_rate(mechanism, sample_size), accountant)
+                total += n_releases * weight * mechanism.failure_prob
         return total
+
+    def _weight_of_open_tails(self) -> float:
+        """Sum the weights of all releases that spend a tail probability without a ``failure_prob``."""
+        total = 0.0
+        for mechanism, sample_size, n_releases in self.history:
+            if _has_open_tail(mechanism):
+                weight = _tail_weight(_rate(mechanism, sample_size), self.accountant)
+                total += n_releases * weight
+        return total
+
+
+def _has_open_tail(mechanism: Mechanism) -> bool:
+    """Whether a mechanism spends a tail probability and leaves it to the accountant to choose it."""
+    return mechanism.spends_tail and mechanism.failure_prob is None
+
+
+def _tail_weight(rate: float, accountant: str) -> float:
+    """Return how often a release is charged its tail probability.
+
+    For the Renyi accountant and 1/3 < q < 1 it is 3 q times: the proof of Wang2019 compares three subsets that may
+    contain a record (Proposition 18).
+    """
+    if accountant == "rdp" and 1 / 3 < rate < 1:
+        return 3 * rate
+    return 1.0
+
+
+def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float, float]:
+    """Return mu and regret of a loss distribution by ``gdpnum``, for error rates above 1e-10.
+
+    ``unsampled_mu`` bounds mu. It is used where the loss is so small that gdpnum finds no curve.
+
+    Raises:
+        EmptyCurveError: If no point of the curve has both error rates above 1e-10.
+    """
+    converter = PLDConverter(loss)
+    least_fnr = float(converter.get_beta(_LEAST_RATE))
+    if least_fnr <= _LEAST_RATE:
+        raise EmptyCurveError(
+            f"Expected a trade-off curve with error rates above {_LEAST_RATE:g}, got an empty one; use a larger "
+            "sigma or a smaller target, or read epsilon alone."
+        )
+    try:
+        mu, regret = converter.get_mu_and_regret()
+    except ValueError:  # no breakpoint of the curve has such rates
+        return _mu_without_breakpoints(converter, unsampled_mu)
+    rates = converter.alphas_symm
+    if np.any((rates > _LEAST_RATE) & (rates < 10 * _LEAST_RATE)):
+        return float(mu), float(regret)
+    # The curve is linear from 0 to its first breakpoint: its worst point there is the smallest rate.
+    mu = max(float(mu), float(stats.norm.isf(_LEAST_RATE) + stats.norm.isf(least_fnr)))
+    return mu, float(get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu))
+
+
+def _mu_without_breakpoints(converter: PLDConverter, unsampled_mu: float) -> tuple[float, float]:
+    """Bound mu and regret of a curve that is, but for 1e-10, the line 1 - advantage - x.
+
+    The mu of a point of that line is largest at the ends, where one of the rates is 1e-10. A curve between that of mu
+    and 1 - x is at most mu / sqrt(2 pi) above the former.
+    """
+    if unsampled_mu <= _TINY_MU:
+        return unsampled_mu, unsampled_mu / math.sqrt(2 * math.pi)
+    advantage = float(converter.get_advantage())
+    mu = float(stats.norm.isf(_LEAST_RATE) - stats.norm.isf(_LEAST_RATE + advantage))
+    return mu, min(1.0, mu / math.sqrt(2 * math.pi))
 
 
 def _rate(mechanism: Mechanism, sample_size: int) -> float:

@@ -1,8 +1,12 @@
-"""Calibration: the least noise that keeps a budget, by a search in ln sigma on a coarse and then on the fine grid."""
+"""Calibration: the least noise that keeps a budget.
+
+The search runs in ln sigma, first on a coarse grid of the accountant and then on its fine one.
+"""
 
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -12,13 +16,22 @@ from scipy import optimize
 from dpswd._validate import positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
-from dpswd.errors import InputError
+from dpswd.errors import InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
 
 __all__ = ["calibrate_sigma", "mu_of_epsilon"]
 
-_SLACK = 3e-4  # part of the budget that may stay unspent; 0.5 % is promised
-_REACH = 40.0  # in ln sigma, around the first guess
+# Part of the budget that may stay unspent; 0.5 % is promised.
+_SLACK = 3e-4
+# Distance in ln sigma from the first guess at which the search ends.
+_REACH = 40.0
+# First strides of the search in ln sigma, by the points per deviation of the accountant's grid.
+_STRIDES = {COARSE: 0.1, POINTS_PER_DEVIATION: 0.01}
+# Precision in ln sigma where the accountant's number jumps over the budget.
+_JUMP_WIDTH = 1e-4
+# Smallest and largest mu that a budget is converted to.
+_LEAST_MU = 1e-11
+_LARGEST_MU = 2e4
 
 
 def calibrate_sigma(
@@ -35,7 +48,11 @@ def calibrate_sigma(
     """Find the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
 
     Formal guarantee:
-        For the returned sigma the accountant computes at most the budget, and at least 99.5 % of it.
+        For the returned sigma the accountant computes at most the budget. It computes at least 99.5 % of it, unless
+        its number jumps there: to a refusal, for budgets with a mean privacy loss above 1e6.
+
+    Where every sigma keeps the budget, since delta exceeds the probability that a record is read at all, sigma is
+    that of releases of all records, and a :class:`~dpswd.errors.PrivacyWarning` says so.
 
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
@@ -52,8 +69,8 @@ def calibrate_sigma(
         sigma, in the units of what is released.
 
     Raises:
-        InputError: If a target is missing, given twice or out of range; if ``spent`` leaves nothing; if the budget
-            holds without noise; or if a bound has no ``failure_prob`` and the target is not epsilon.
+        InputError: If a target is missing, given twice or out of range; if no noise keeps the budget, for example
+            because ``spent`` leaves nothing; or if a bound has no ``failure_prob`` and the target is not epsilon.
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
@@ -63,42 +80,28 @@ def calibrate_sigma(
         >>> round(sigma, 2)
         0.49
     """
+    target = _Target.of(target_epsilon, target_delta, target_mu)
+    history = spent.history if spent is not None else []
 
     def account(sigma: float) -> PrivacyAccountant:
-        candidate = dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases
-        return PrivacyAccountant.from_groups(
-            [*(spent.history if spent else []), candidate], accountant
-        )
+        candidate = (dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases)
+        return PrivacyAccountant.from_groups([*history, candidate], accountant)
 
-    def spend(sigma: float, points: int) -> float:
-        if target_delta is None:
-            return account(sigma).get_mu_and_regret(points=points)[0]
-        return account(sigma).get_epsilon(target_delta, points=points)
-
-    targets = {
-        "target_epsilon": target_epsilon,
-        "target_delta": target_delta,
-        "target_mu": target_mu,
-    }
-    given = [name for name, value in targets.items() if value is not None]
-    if target_epsilon is not None and target_delta is not None and target_mu is None:
-        positive(target_epsilon=target_epsilon)
-        probability(target_delta=target_delta)
-        mu = mu_of_epsilon(target_epsilon, target_delta)
-    elif target_mu is not None and len(given) == 1:
-        positive(target_mu=target_mu)
-        mu = target_mu
-    else:
-        raise InputError(
-            f"Expected (target_epsilon, target_delta) or target_mu, got {', '.join(given) or 'none'}."
-        )
-    part = (
-        account(1.0).resolve(target_delta or 0.5).parts()[-1]
-    )  # with sigma 1: its scale is the unit sensitivity
-    amplified = mu / (part.rate * math.sqrt(n_releases))
+    # with sigma 1, so that its scale is the unit sensitivity
+    part = account(1.0).resolve(target_delta or 0.5).parts()[-1]
+    amplified = target.mu / (part.rate * math.sqrt(n_releases))
     per_release = math.log1p(amplified**2) if part.rate < 1 else amplified**2
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
-    return _search(spend, float(target_epsilon or mu), guess)
+    search = _Search(lambda sigma, points: target.spend(account(sigma), points), target.value)
+    try:
+        log_sigma = search.find(guess)
+    except _NoNoiseKeepsItError as error:
+        raise InputError(_refusal(target, accountant, error.least, bool(history))) from None
+    if log_sigma is None:
+        warnings.warn(_needless(target, sample_size), PrivacyWarning, stacklevel=2)
+        unsampled = target.mu / math.sqrt(n_releases)
+        return part.scale * math.sqrt(part.law.mean) / unsampled
+    return math.exp(log_sigma)
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
@@ -111,42 +114,159 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
         >>> round(mu_of_epsilon(1.0, 1e-5), 3)
         0.268
     """
-    with np.errstate(divide="ignore"):  # of extreme budgets
-        mu = 1 / float(get_sigma_gaussian(epsilon, delta))
-    if not 1e-11 < mu < 2e4:
+    mu = _unbounded_mu(epsilon, delta)
+    if not _LEAST_MU < mu < _LARGEST_MU:
         raise InputError(
             f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}."
         )
     return mu
 
 
-def _search(spend: Callable[[float, int], float], target: float, guess: float) -> float:
-    """Find sigma with ``(1 - slack) target <= spend(sigma) <= target``, starting with ``guess`` of ln sigma."""
+def _unbounded_mu(epsilon: float, delta: float) -> float:
+    """Return the same for any budget; it may be inaccurate beyond these limits."""
+    with np.errstate(divide="ignore"):  # of extreme budgets
+        return 1 / float(get_sigma_gaussian(epsilon, delta))
 
-    @functools.cache
-    def excess(log_sigma: float, points: int) -> float:
+
+@dataclasses.dataclass(frozen=True)
+class _Target:
+    """A budget: an epsilon at a delta, or a mu.
+
+    Attributes:
+        value: The epsilon or the mu that may be spent.
+        delta: ``None`` for a mu.
+        mu: The mu of a Gaussian mechanism with this budget, between 1e-11 and 20,000.
+    """
+
+    value: float
+    delta: float | None
+    mu: float
+
+    @classmethod
+    def of(cls, epsilon: float | None, delta: float | None, mu: float | None) -> "_Target":
+        """Check the targets of :func:`calibrate_sigma`."""
+        if epsilon is not None and delta is not None and mu is None:
+            positive(target_epsilon=epsilon)
+            probability(target_delta=delta)
+            equivalent = min(max(_unbounded_mu(epsilon, delta), _LEAST_MU), _LARGEST_MU)
+            return cls(float(epsilon), delta, equivalent)
+        if mu is not None and epsilon is None and delta is None:
+            positive(target_mu=mu)
+            return cls(float(mu), None, mu)
+        targets = {"target_epsilon": epsilon, "target_delta": delta, "target_mu": mu}
+        names = [name for name, value in targets.items() if value is not None]
+        stated = ", ".join(names) or "none"
+        raise InputError(f"Expected (target_epsilon, target_delta) or target_mu, got {stated}.")
+
+    def spend(self, account: PrivacyAccountant, points: int) -> float:
+        """Return what an account spends of this budget."""
+        if self.delta is None:
+            mu, _ = account.get_mu_and_regret(points=points)
+            return mu
+        return account.get_epsilon(self.delta, points=points)
+
+    def __str__(self) -> str:
+        if self.delta is None:
+            return f"target_mu={self.value:g}"
+        return f"target_epsilon={self.value:g} at target_delta={self.delta:g}"
+
+
+def _refusal(target: _Target, accountant: str, least: float, has_spent: bool) -> str:
+    """Say that no noise keeps a budget, of which at least ``least`` is spent."""
+    name = "mu" if target.delta is None else "epsilon"
+    reason = f"the {accountant} accountant computes at least {name}={least:.4g} for any sigma"
+    if has_spent:
+        reason = f"the other releases alone spend {name}={least:.4g}"
+    return (
+        f"Expected a budget that noise can keep, got {target}, but {reason}; "
+        f"raise the target above that."
+    )
+
+
+def _needless(target: _Target, sample_size: int) -> str:
+    """Say that every sigma keeps a budget."""
+    return (
+        f"Every sigma keeps {target}, since a record is so rarely read; sigma is calibrated as if every release read "
+        f"all records. Choose a target_delta below 1 / N = {1 / sample_size:.2g}."
+    )
+
+
+class _NoNoiseKeepsItError(Exception):
+    """A budget that no sigma keeps; ``least`` is what the largest sigma spends."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__()
+        self.least = least
+
+
+class _Search:
+    """Search for the least sigma with ``spend(sigma) <= target``.
+
+    ``spend(sigma, points)`` decreases in sigma, up to errors of rounding; it may raise LossTooLargeError for a small
+    sigma.
+    """
+
+    def __init__(self, spend: Callable[[float, int], float], target: float) -> None:
+        self.spend = spend
+        self.target = target
+        self.excess = functools.cache(self._excess)
+
+    def find(self, guess: float) -> float | None:
+        """Return ln sigma with ``(1 - slack) target <= spend(sigma) <= target`` where there is one.
+
+        The search starts with ``guess`` of ln sigma. Where ``spend`` jumps over these values, the smaller side of the
+        jump is returned, and ``None`` where every sigma keeps the budget.
+
+        Raises:
+            _NoNoiseKeepsItError: If no sigma keeps the budget.
+        """
+        log_sigma = guess
+        bracket = (guess, guess)
+        for points, stride in _STRIDES.items():
+            bracket_or_none = self._bracket(log_sigma, points, stride)
+            if bracket_or_none is None:
+                return None
+            bracket = bracket_or_none
+            log_sigma = float(optimize.brentq(self.excess, *bracket, args=(points,), xtol=1e-12))
+        if self.excess(log_sigma, POINTS_PER_DEVIATION) == 0:
+            return log_sigma
+        return self._jump(min(bracket), max(bracket))
+
+    def _excess(self, log_sigma: float, points: int) -> float:
+        """Return ln(spend / target), moved into the middle of the slack, where it is 0: the solver stops at 0."""
         try:
-            value = spend(math.exp(log_sigma), points)
+            value = self.spend(math.exp(log_sigma), points)
         except LossTooLargeError:
             value = math.inf
-        found = min(max(math.log(max(value, 1e-300) / target), -50.0), 50.0) + _SLACK / 2
-        return 0.0 if abs(found) <= _SLACK / 2 else found  # the solver stops at 0
+        log_ratio = math.log(max(value, 1e-300) / self.target)
+        centred = min(max(log_ratio, -50.0), 50.0) + _SLACK / 2
+        return 0.0 if abs(centred) <= _SLACK / 2 else centred
 
-    too_low = InputError(
-        f"Expected a budget that noise can keep, got {target:g} at most; raise the target."
-    )
-    too_high = InputError(
-        f"Expected a budget that only noise can keep, got a target of {target:g} of which less is spent at every sigma "
-        "(as when target_delta exceeds the probability that a record is read at all); lower the target."
-    )
-    for points, stride in ((COARSE, 0.1), (POINTS_PER_DEVIATION, 0.01)):
-        start = near = far = guess
-        direction = 1 if excess(start, points) > 0 else -1  # towards more noise, or less
-        while direction * excess(far, points) > 0:
-            near, far, stride = far, far + direction * stride, 2 * stride
+    def _bracket(self, start: float, points: int, stride: float) -> tuple[float, float] | None:
+        """Return two values of ln sigma around the solution, or ``None`` if every sigma keeps the budget."""
+        direction = -1  # towards less noise
+        if self.excess(start, points) > 0:
+            direction = 1
+        near = start
+        far = start
+        while direction * self.excess(far, points) > 0:
+            near = far
+            far += direction * stride
+            stride *= 2
             if abs(far - start) > _REACH:
-                raise too_low if direction > 0 else too_high
-        guess = float(optimize.brentq(excess, near, far, args=(points,), xtol=1e-12))
-    if excess(guess, POINTS_PER_DEVIATION):
-        raise too_high
-    return math.exp(guess)
+                if direction < 0:
+                    return None
+                raise _NoNoiseKeepsItError(self.spend(math.exp(near), POINTS_PER_DEVIATION))
+        return near, far
+
+    def _jump(self, low: float, high: float) -> float:
+        """Return the least ln sigma between ``low`` and ``high`` that keeps the budget, by bisection."""
+        while self.excess(high, POINTS_PER_DEVIATION) > 0:
+            high += _JUMP_WIDTH
+        while high - low > _JUMP_WIDTH:
+            middle = (low + high) / 2
+            if self.excess(middle, POINTS_PER_DEVIATION) > 0:
+                low = middle
+            else:
+                high = middle
+        return high

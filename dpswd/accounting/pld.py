@@ -59,6 +59,8 @@ _LARGEST_LOSS = 1e7
 _MAX_LOSS = 1e6
 # Largest epsilon that dp_accounting solves for: beyond it, its e^-loss loses digits and then vanishes.
 _MAX_EXPONENT = 600.0
+# Probabilities below this are left out at both ends, where a sum of exponentials divides by them.
+_VANISHING = 1e-290
 # Absolute error of delta per release that the FFT of a composition leaves.
 _FFT_ERROR = 4e-17
 # Part of delta that this error may be. The chords of the profile overestimate epsilon by more than that.
@@ -267,8 +269,13 @@ def _composed_range(probabilities: Array, n_releases: int) -> tuple[int, int]:
     order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
     positive = np.geomspace(order / 64, 4 * order, 33)
     orders = np.concatenate([-positive, positive])
-    low, high = common.compute_self_convolve_bounds(probabilities, n_releases, _TRUNCATION, orders)
-    return low, high
+    support = np.flatnonzero(probabilities >= _VANISHING)
+    first = int(support[0])
+    last = int(support[-1])
+    low, high = common.compute_self_convolve_bounds(
+        probabilities[first : last + 1], n_releases, _TRUNCATION, orders
+    )
+    return low + first * n_releases, high + first * n_releases
 
 
 def _coarsen(upper: Array, step: float, factor: int) -> Array:
@@ -366,8 +373,7 @@ def compose_losses(
     rounded = [_with_power_of_two(part) for part in merged]
     moments = [_loss_moments(part) for part in rounded]
     counts = np.array([part.n_releases for part in merged])
-    means = np.array([moment.mean for moment in moments])
-    _check_mean(float(counts @ means), merged)
+    _check_size(merged, moments)
     n_releases = int(counts.sum())
     variance = float(counts @ np.array([moment.variance for moment in moments]))
     largest = max(moment.largest for moment in moments)
@@ -386,8 +392,9 @@ def compose_losses(
         total = losses
     infinite += infinity_mass
     upper = total[len(total) // 2 + 1 :]
-    if delta is not None and n_releases > 1 and n_releases * _FFT_ERROR > _NEGLIGIBLE * delta:
-        upper = _accurate_tail(upper, singles, counts, delta)
+    if delta is not None and n_releases > 1 and upper.any():
+        if n_releases * _FFT_ERROR > _NEGLIGIBLE * delta:
+            upper = _accurate_tail(upper, singles, counts, delta)
     factor = max(1, int(math.sqrt(variance) / step / _MAX_PER_DEVIATION))
     upper = _coarsen(upper, step, factor)
     return LossDistribution(step * factor, upper, infinite)
@@ -440,10 +447,10 @@ def _order_of_tail(
     orders = np.geomspace(gaussian_order / 1000, 4 * gaussian_order, 60)
     log_mgfs = np.empty((len(orders), len(singles)))
     for column, one in enumerate(singles):
-        half = len(one) // 2
-        index = np.arange(-half, half + 1)
+        support = np.flatnonzero(one >= _VANISHING)
+        index = support - len(one) // 2
         for row, order in enumerate(orders):
-            log_mgfs[row, column] = special.logsumexp(order * index, b=one)
+            log_mgfs[row, column] = special.logsumexp(order * index, b=one[support])
     bounds = (log_mgfs @ counts + log_inverse) / orders
     best = int(np.argmin(bounds))
     return float(orders[best]), log_mgfs[best]
@@ -454,12 +461,19 @@ def _with_power_of_two(part: Releases) -> Releases:
     return dataclasses.replace(part, n_releases=1 << (part.n_releases - 1).bit_length())
 
 
-def _check_mean(mean: float, parts: Sequence[Releases]) -> None:
-    """Raise a LossTooLargeError if the mean loss of a composition is too large."""
+def _check_size(parts: Sequence[Releases], moments: Sequence[_LossMoments]) -> None:
+    """Raise a LossTooLargeError if the loss of a composition is too large."""
+    mean = 0.0
+    beyond = 0.0
+    for part, moment in zip(parts, moments, strict=True):
+        mean += part.n_releases * moment.mean
+        beyond += part.n_releases * moment.beyond
+    if beyond > 1 / 2:
+        mean = math.inf
     if not mean < _MAX_LOSS:
         sigma = 1 / max(part.scale for part in parts)
         raise LossTooLargeError(
-            f"Expected noise with a mean privacy loss below {_MAX_LOSS:g}, got a mean loss of {mean:.2g}, "
+            f"Expected noise with a mean privacy loss below {_MAX_LOSS:g}, got a larger one, "
             f"since sigma is {sigma:.3g} sensitivities; use a larger sigma."
         )
 
