@@ -449,14 +449,14 @@ def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float,
 def _mu_without_breakpoints(converter: PLDConverter, unsampled_mu: float) -> tuple[float, float]:
     """Bound mu and regret of a curve that is, but for 1e-10, the line 1 - advantage - x.
 
-    The mu of a point of that line is largest at the ends, where one of the rates is 1e-10. A curve between that of mu
-    and 1 - x is at most mu / sqrt(2 pi) above the former.
+    The mu of a point of that line is largest at the ends, where one of the rates is 1e-10.
     """
     if unsampled_mu <= _TINY_MU:
+        # a curve between that of mu and 1 - x is at most mu / sqrt(2 pi) above the former
         return unsampled_mu, unsampled_mu / math.sqrt(2 * math.pi)
     advantage = float(converter.get_advantage())
     mu = float(stats.norm.isf(_LEAST_RATE) - stats.norm.isf(_LEAST_RATE + advantage))
-    return mu, min(1.0, mu / math.sqrt(2 * math.pi))
+    return mu, float(get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu))
 
 
 def _rate(mechanism: Mechanism, sample_size: int) -> float:

@@ -124,7 +124,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
 
 def _unbounded_mu(epsilon: float, delta: float) -> float:
     """Return the same for any budget; it may be inaccurate beyond these limits."""
-    with np.errstate(divide="ignore"):  # of extreme budgets
+    with np.errstate(all="ignore"):  # of extreme budgets
         return 1 / float(get_sigma_gaussian(epsilon, delta))
 
 
@@ -179,15 +179,18 @@ def _refusal(target: _Target, accountant: str, least: float, has_spent: bool) ->
         reason = f"the other releases alone spend {name}={least:.4g}"
     return (
         f"Expected a budget that noise can keep, got {target}, but {reason}; "
-        f"raise the target above that."
+        "raise the target above that."
     )
 
 
 def _needless(target: _Target, sample_size: int) -> str:
     """Say that every sigma keeps a budget."""
+    remedy = "Choose a smaller target_mu"
+    if target.delta is not None:
+        remedy = f"Choose a target_delta below 1 / N = {1 / sample_size:.2g}"
     return (
-        f"Every sigma keeps {target}, since a record is so rarely read; sigma is calibrated as if every release read "
-        f"all records. Choose a target_delta below 1 / N = {1 / sample_size:.2g}."
+        f"Every sigma keeps {target}, since a record is so rarely read; sigma is calibrated as if "
+        f"every release read all records. {remedy}."
     )
 
 

@@ -326,20 +326,20 @@ class LossDistribution:
     def _large_epsilon(self, delta: float) -> float:
         r"""Return the same without any e^-loss, of which only ratios enter.
 
-        For epsilon between two neighbouring losses, of which x is the larger one,
-        :math:`\delta(\varepsilon) = P(L \ge x) - e^{\varepsilon - x} E e^{x - L} 1(L \ge x)`.
+        Between two neighbouring losses, of which x is the larger one,
+        :math:`\delta(\varepsilon) = P(L \ge x) - e^{\varepsilon - x} D(x)` with
+        :math:`D(x) = E e^{x - L} 1(L \ge x)`.
         """
+        ratio = math.exp(-self.step)
         descending = self.upper[::-1]
         tail = self.infinite + np.cumsum(descending)  # P(L >= x)
-        ratio = math.exp(-self.step)
-        discounted = signal.lfilter([1.0], [1.0, -ratio], descending)  # E e^(x - L) 1(L >= x)
-        exceeds = tail - discounted > delta  # delta(x), from the largest x down
+        discounted = signal.lfilter([1.0], [1.0, -ratio], descending)  # D(x)
+        exceeds = tail - ratio * discounted > delta  # delta at the loss below x
         if not exceeds.any():
             return 0.0
-        larger = int(np.argmax(exceeds)) - 1
-        x = self.step * (len(descending) - larger)
-        log_ratio = math.log((tail[larger] - delta) / discounted[larger])
-        return max(0.0, x + log_ratio)
+        index = int(np.argmax(exceeds))
+        x = self.step * (len(descending) - index)
+        return max(0.0, x + math.log((tail[index] - delta) / discounted[index]))
 
 
 def compose(
@@ -415,9 +415,9 @@ def _accurate_tail(
         counts: Numbers of releases of the parts.
         delta: Where the tail must be accurate.
     """
-    order, log_mgfs = _order_of_tail(singles, counts, delta)
     longest = max(len(upper), *(len(one) // 2 for one in singles))
     size = fft.next_fast_len(2 * longest + 1, real=True)
+    order, log_mgfs = _order_of_tail(singles, counts, delta, size)
     spectrum = np.ones(size // 2 + 1, dtype=complex)
     for one, count, log_mgf in zip(singles, counts, log_mgfs, strict=True):
         half = len(one) // 2
@@ -433,9 +433,15 @@ def _accurate_tail(
 
 
 def _order_of_tail(
-    singles: Sequence[Array], counts: NDArray[np.int64], delta: float
+    singles: Sequence[Array], counts: NDArray[np.int64], delta: float, size: int
 ) -> tuple[float, Array]:
-    """Return the order of the smallest Chernoff bound on the loss at ``delta``, and ln M of every part there."""
+    r"""Return the order that tilts the tail at ``delta`` into the bulk, and ln M of every part there.
+
+    It has the smallest Chernoff bound on the loss at ``delta`` among the orders :math:`\lambda` for which the circular
+    transform may be used: a loss of at least ``size`` returns to the tail multiplied by
+    :math:`e^{\lambda\, \mathtt{size}}`, and by a Chernoff bound of order :math:`\nu` its part of the tail is at most
+    :math:`e^{\ln M(\nu) - (\nu - \lambda)\, \mathtt{size}}`.
+    """
     variance = 0.0
     for one, count in zip(singles, counts, strict=True):
         half = len(one) // 2
@@ -451,7 +457,10 @@ def _order_of_tail(
         index = support - len(one) // 2
         for row, order in enumerate(orders):
             log_mgfs[row, column] = special.logsumexp(order * index, b=one[support])
-    bounds = (log_mgfs @ counts + log_inverse) / orders
+    composed = log_mgfs @ counts
+    returning = float(np.min(composed - orders * size)) + orders * size
+    bounds = (composed + log_inverse) / orders
+    bounds[returning > math.log(_NEGLIGIBLE * delta)] = math.inf
     best = int(np.argmin(bounds))
     return float(orders[best]), log_mgfs[best]
 

@@ -1,30 +1,40 @@
-"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma.
-
-Needs no data and no torch. Accounting is imported where it is called, so that ``--help`` is quick.
-"""
+"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma. Needs no data and no torch."""
 
 import dataclasses
 import re
+import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpswd._validate import delta_caveats
+from dpswd.accounting.accountant import EmptyCurveError, PrivacyAccountant
+from dpswd.accounting.pld import LossTooLargeError
 from dpswd.errors import InputError
+from dpswd.mechanism import ProjectionMechanism
 
-if TYPE_CHECKING:
-    from dpswd.mechanism import ProjectionMechanism
+# Names of arguments of the library in a sentence: words that are joined by underscores.
+_ARGUMENT_NAME = re.compile(r"\b[a-z]+(_[a-z]+)+\b")
+_EMPTY_CURVE = "The trade-off curve is empty: no test of these releases has both error rates above 1e-10, so mu is not stated."
 
 
 @contextmanager
 def in_options() -> Iterator[None]:
-    """Let errors speak of the options of the command instead of the arguments of the library."""
+    """Let errors and warnings speak of the options of the command instead of the arguments of the library."""
     try:
-        yield
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            yield
     except InputError as error:
-        said = re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda name: _option(name[0]), str(error))
-        raise InputError(said) from None
+        raise InputError(_with_options(str(error))) from None
+    for message in messages:
+        warnings.warn(_with_options(str(message.message)), message.category, stacklevel=3)
+
+
+def _with_options(sentence: str) -> str:
+    """Replace the names of arguments in a sentence, for example ``target_delta`` by ``--delta``."""
+    return _ARGUMENT_NAME.sub(lambda match: _option(match[0]), sentence)
 
 
 def _option(name: str) -> str:
@@ -33,31 +43,31 @@ def _option(name: str) -> str:
 
 def add_mechanism(parser: ArgumentParser) -> None:
     """Add the options of a mechanism and of its accounting."""
-    what = parser.add_argument_group("what is released")
-    what.add_argument("--dim", type=int, required=True, help="dimension of the rows")
-    what.add_argument(
+    release = parser.add_argument_group("what is released")
+    release.add_argument("--dim", type=int, required=True, help="dimension of the rows")
+    release.add_argument(
         "--n-projections", type=int, required=True, help="number of directions per release"
     )
-    what.add_argument("--sample-size", type=int, required=True, help="number of private records")
-    what.add_argument(
+    release.add_argument("--sample-size", type=int, required=True, help="number of private records")
+    release.add_argument(
         "--batch-size", type=int, required=True, help="records that one release reads"
     )
-    what.add_argument("--n-releases", type=int, default=1, help="number of releases (default 1)")
-    what.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
-    what.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
-    what.add_argument(
+    release.add_argument("--n-releases", type=int, default=1, help="number of releases (default 1)")
+    release.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
+    release.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
+    release.add_argument(
         "--kind", choices=["iid", "orthogonal"], default="iid", help="directions (default iid)"
     )
-    what.add_argument(
+    release.add_argument(
         "--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)"
     )
-    what.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
-    how = parser.add_argument_group("how it is accounted for")
-    how.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
-    how.add_argument(
+    release.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
+    accounting = parser.add_argument_group("how it is accounted for")
+    accounting.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
+    accounting.add_argument(
         "--bound", choices=["exact", "bernstein", "clt"], default="exact", help="default exact"
     )
-    how.add_argument(
+    accounting.add_argument(
         "--failure-prob", type=float, help="tail probability per release of bernstein or clt"
     )
 
@@ -70,30 +80,40 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, required=True)
 
 
-def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":
+def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
     """Return the mechanism of the options."""
-    from dpswd.mechanism import ProjectionMechanism
-
-    fields = [
-        field.name for field in dataclasses.fields(ProjectionMechanism) if field.name in arguments
-    ]
-    return ProjectionMechanism(
-        **{name: getattr(arguments, name) for name in fields} | {"sigma": sigma}
-    )
+    values = {"sigma": sigma}
+    for field in dataclasses.fields(ProjectionMechanism):
+        if field.name in arguments and field.name != "sigma":
+            values[field.name] = getattr(arguments, field.name)
+    return ProjectionMechanism(**values)  # type: ignore[arg-type]
 
 
-def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str, Any]:
-    """Return what the accountant claims, and warnings about the numbers."""
-    from dpswd.accounting.accountant import PrivacyAccountant
-
+def account(mechanism: ProjectionMechanism, arguments: Namespace) -> dict[str, Any]:
+    """Return what the accountant claims, and caveats about the numbers."""
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
-    return {
-        **{"sigma": mechanism.sigma, "accountant": arguments.accountant, "bound": mechanism.bound},
-        **accountant.guarantee(arguments.delta),
-        "caveats": delta_caveats(arguments.delta, arguments.sample_size),
+    caveats = delta_caveats(arguments.delta, arguments.sample_size)
+    try:
+        guarantee = accountant.guarantee(arguments.delta)
+    except LossTooLargeError as error:
+        # epsilon may exist without a trade-off curve, and is computed before the curve is missed
+        guarantee = accountant.guarantee(arguments.delta, with_mu=False)
+        caveats.append(_missing_mu(error))
+    result = {
+        "sigma": mechanism.sigma,
+        "accountant": arguments.accountant,
+        "bound": mechanism.bound,
     }
+    return {**result, **guarantee, "caveats": caveats}
+
+
+def _missing_mu(error: LossTooLargeError) -> str:
+    """Return the caveat that mu is missing, with the reason."""
+    if isinstance(error, EmptyCurveError):
+        return _EMPTY_CURVE
+    return f"There is no trade-off curve, so mu is not stated. {error}"
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
@@ -105,9 +125,13 @@ def show(result: dict[str, Any]) -> None:
     print(f"sigma    {result['sigma']:.6g}")
     if result["epsilon"] is not None:
         print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
-    print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
-    print(
-        f"account  {result['accountant']}, bound {result['bound']}, {'sound' if result['sound'] else 'NOT SOUND'}"
-    )
-    print(*(f"warning  {line}\n" for line in result["caveats"]), sep="", end="")
-    print(*(f"  - {line}" for line in result["assumptions"]), sep="\n")
+    if result["mu"] is None:
+        print("mu       none")
+    else:
+        print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
+    soundness = "sound" if result["sound"] else "NOT SOUND"
+    print(f"account  {result['accountant']}, bound {result['bound']}, {soundness}")
+    for caveat in result["caveats"]:
+        print(f"warning  {caveat}")
+    for assumption in result["assumptions"]:
+        print(f"  - {assumption}")
