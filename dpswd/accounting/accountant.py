@@ -44,10 +44,13 @@ _TINY_MU = 1e-3
 _REPLACE_ONE = "Neighbouring data sets have the same size and differ in one record (replace-one)."
 _CLIPPED = "Every row is clipped to an L2 norm of at most {norm:g}."
 _SUBSETS = (
-    "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept secret; shuffled "
-    "epochs are not such subsets."
+    "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept "
+    "secret; shuffled epochs are not such subsets."
 )
-_FRESH_DIRECTIONS = "Directions are drawn afresh for every release, independently of the data and of earlier directions."
+_FRESH_DIRECTIONS = (
+    "Directions are drawn afresh for every release, independently of the data and of earlier "
+    "directions."
+)
 _WHOLE_BASES = (
     "Directions are whole orthonormal bases, so that the sensitivity does not depend on them."
 )
@@ -55,14 +58,25 @@ _PRIVATE_LABELS = (
     "Labels are private: a change of class is accounted for. The list of classes is public."
 )
 _BOUNDS = {
-    "clt": "NOT SOUND: the random squared sensitivity is replaced by a normal approximation, which is not a bound.",
-    "exact": "The random squared sensitivity is accounted for by its exact law; no tail probability is spent.",
+    "clt": (
+        "NOT SOUND: the random squared sensitivity is replaced by a normal approximation, which is "
+        "not a bound."
+    ),
+    "exact": (
+        "The random squared sensitivity is accounted for by its exact law; no tail probability is "
+        "spent."
+    ),
     "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
     "constant": "The squared sensitivity is the constant k / d; no tail probability is spent.",
 }
-_TAILS = "The tail of the bound is charged to delta at every release; without failure_prob, half of delta."
-_BY_PLD = "Composed as privacy loss distributions, rounded towards less privacy."
-_BY_RDP = "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution."
+_TAILS = (
+    "The tail of the bound is charged to delta at every release; without failure_prob, half of "
+    "delta."
+)
+_COMPOSITIONS = {
+    "pld": "Composed as privacy loss distributions, rounded towards less privacy.",
+    "rdp": "Composed as Renyi divergences (autodp); mu comes from the privacy loss distribution.",
+}
 _EXACT_ARITHMETIC = (
     "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
 )
@@ -70,20 +84,25 @@ _FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
 
 
 class EmptyCurveError(LossTooLargeError):
-    """No test has both error rates above 1e-10, so that mu, which is a bound on such tests, says nothing."""
+    """The trade-off curve has no point with both error rates above 1e-10.
+
+    mu, which is a bound on tests with such rates, says nothing then.
+    """
 
 
 class PrivacyAccountant:
     r"""Accounts for any sequence of releases under replace-one.
 
     Formal guarantees:
-        - ``get_epsilon(delta)`` is an upper bound on epsilon such that the whole sequence is (epsilon,
-          delta)-differentially private, under the sentences in ``assumptions``; also if later releases were chosen
-          from earlier ones, with noise fixed beforehand. The discretisation costs at most 2 %.
+        - Under the sentences in ``assumptions``, the whole sequence is (epsilon, delta)-differentially
+          private with the epsilon of ``get_epsilon(delta)``. This holds also if later releases were
+          chosen from earlier ones, with noise fixed beforehand. The discretisation costs at most 2
+          %.
         - ``get_mu_and_regret()`` bounds the trade-off curve wherever both error rates exceed 1e-10.
 
     Args:
-        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, for comparison).
+        accountant: ``"pld"`` (privacy loss distribution, the default) or ``"rdp"`` (Renyi, for
+            comparison).
 
     Attributes:
         accountant: As given.
@@ -126,7 +145,8 @@ class PrivacyAccountant:
             n_releases: Number T of releases.
 
         Raises:
-            InputError: If the batch is larger than the data set, or a number is out of range. Nothing is added then.
+            InputError: If the batch is larger than the data set, or a number is out of range.
+                Nothing is added then.
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         if not isinstance(mechanism, Mechanism):
@@ -146,14 +166,19 @@ class PrivacyAccountant:
         return self
 
     def resolve(self, delta: float) -> "PrivacyAccountant":
-        """Return a copy in which bounds without ``failure_prob`` have one; they get half of ``delta`` together."""
+        """Return a copy in which every bound has a ``failure_prob``.
+
+        Those that were left out get half of ``delta`` together.
+        """
         probability(delta=delta)
         weight = self._weight_of_open_tails()
         resolved = PrivacyAccountant(self.accountant)
         for mechanism, sample_size, n_releases in self.history:
+            resolved_mechanism = mechanism
             if isinstance(mechanism, ProjectionMechanism) and _has_open_tail(mechanism):
-                mechanism = mechanism.replace(failure_prob=_TAIL_SHARE * delta / weight)
-            resolved.step(mechanism, sample_size=sample_size, n_releases=n_releases)
+                failure_prob = _TAIL_SHARE * delta / weight
+                resolved_mechanism = mechanism.replace(failure_prob=failure_prob)
+            resolved.step(resolved_mechanism, sample_size=sample_size, n_releases=n_releases)
         return resolved
 
     @property
@@ -162,38 +187,48 @@ class PrivacyAccountant:
         return self._sum_of_tails(self.accountant)
 
     def get_epsilon(self, delta: float, *, points: int = POINTS_PER_DEVIATION) -> float:
-        """Return an upper bound on epsilon at ``delta``, on a grid of ``points`` per deviation.
+        """Return an upper bound on epsilon at ``delta``.
+
+        Args:
+            delta: In (0, 1).
+            points: Points of the grid per standard deviation of the loss of one release.
 
         Raises:
-            InputError: If there is no release, tails of bounds use up delta, or delta or the noise is too small.
+            InputError: If there is no release, tails of bounds use up delta, or delta or the noise
+                is too small.
         """
         resolved = self.resolve(delta)
         if resolved.tail >= delta:
             raise InputError(
-                f"Expected delta above the tail probability {resolved.tail:.3g} of the bounds, got delta={delta:g}; "
-                "use a smaller failure_prob, or leave it out."
+                f"Expected delta above the tail probability {resolved.tail:.3g} of the bounds, "
+                f"got delta={delta:g}; use a smaller failure_prob, or leave it out."
             )
         if self.accountant == "rdp":
             return resolved._renyi_epsilon(delta)
         return resolved._pld_epsilon(delta, points)
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
-        """Return an upper bound on delta, at most 1, at every epsilon: the privacy profile, always by PLD."""
-        positive(**{f"epsilons[{i}]": epsilon for i, epsilon in enumerate(epsilons)})
+        """Return the privacy profile: an upper bound on delta at every epsilon.
+
+        It comes from the privacy loss distribution, also for ``accountant="rdp"``.
+        """
+        for index, epsilon in enumerate(epsilons):
+            positive(**{f"epsilons[{index}]": epsilon})
         loss = self.pld()
-        return np.clip(
-            [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons], 0.0, 1.0
-        )
+        deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
+        return np.clip(deltas, 0.0, 1.0)
 
     def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
-        """Return the distribution of the privacy loss of all releases; see :func:`dpswd.accounting.pld.compose`.
+        """Return the distribution of the privacy loss of all releases.
 
         Raises:
-            InputError: If a bound has no ``failure_prob``, which ``resolve(delta)`` chooses, or tails add up to 1.
+            InputError: If a bound has no ``failure_prob``, which ``resolve(delta)`` chooses, or
+                tails add up to 1.
         """
         if self._weight_of_open_tails():
             raise InputError(
-                "Expected failure_prob for a bound that spends a tail probability, got None; resolve it."
+                "Expected failure_prob for a bound that spends a tail probability, got None; "
+                "resolve it."
             )
         tail = self._sum_of_tails("pld")
         if tail >= 1:
@@ -204,14 +239,15 @@ class PrivacyAccountant:
         return compose(self.parts(), points=points, infinity_mass=tail)
 
     def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
-        """Return mu of Gaussian differential privacy, rounded up, and its regret (Gomez2025).
+        """Return mu of Gaussian differential privacy, rounded up, and its regret.
 
-        Both come from the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve has no tight mu. An
-        exactly Gaussian composition has a closed form and regret 0.
+        Both come from the privacy loss distribution by ``gdpnum`` (Gomez2025), also for
+        ``accountant="rdp"``: a Renyi curve has no tight mu. An exactly Gaussian composition has a
+        closed form and regret 0.
 
         Raises:
-            InputError: If a bound has no ``failure_prob``, if the loss is too large, or if no point of the curve has
-                both error rates above 1e-10 (:class:`EmptyCurveError`).
+            InputError: If a bound has no ``failure_prob``, if the loss is too large, or if no point
+                of the curve has both error rates above 1e-10 (:class:`EmptyCurveError`).
         """
         exact = self.gaussian_mu
         if exact is not None:
@@ -225,8 +261,8 @@ class PrivacyAccountant:
     def gaussian_mu(self) -> float | None:
         r"""The mu of an exactly Gaussian composition, else ``None``.
 
-        Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i \mathtt{scale}_i^2 S_i`
-        (Dong2022, Corollary 3.3).
+        Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i
+        \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
         """
         if not self.history or any(mechanism.spends_tail for mechanism, *_ in self.history):
             return None
@@ -240,17 +276,22 @@ class PrivacyAccountant:
 
         Args:
             delta: ``None`` for a guarantee without epsilon.
-            with_mu: False for one without mu and regret, which are ``None`` then; see :class:`EmptyCurveError`.
+            with_mu: False for one without mu and regret, which are ``None`` then.
 
         Raises:
             InputError: As :meth:`get_epsilon` and :meth:`get_mu_and_regret`.
         """
-        epsilon: float | None = 0.0
-        mu: float | None = 0.0
-        regret: float | None = 0.0
-        if self.history:
-            mu, regret = self._mu_and_regret_at(delta) if with_mu else (None, None)
-            epsilon = None if delta is None else self.get_epsilon(delta)
+        epsilon: float | None = None
+        mu: float | None = None
+        regret: float | None = None
+        if not self.history:
+            epsilon = 0.0
+            mu = 0.0
+            regret = 0.0
+        elif with_mu:
+            mu, regret = self._mu_and_regret_at(delta)
+        if self.history and delta is not None:
+            epsilon = self.get_epsilon(delta)
         return {
             "epsilon": epsilon,
             "delta": delta,
@@ -270,7 +311,7 @@ class PrivacyAccountant:
 
     @property
     def shortcomings(self) -> list[str]:
-        """What voids the numbers (a fixed noise seed), or leaves them unproven (a CLT bound)."""
+        """What voids the numbers or leaves them unproven: a fixed seed, a CLT bound."""
         reasons = []
         for sentence in self.assumptions:
             if sentence.startswith("NOT "):
@@ -289,7 +330,7 @@ class PrivacyAccountant:
         sentences += self._assumptions_about_directions()
         if any(mechanism.spends_tail for mechanism in mechanisms):
             sentences.append(_TAILS)
-        sentences.append(_BY_PLD if self.accountant == "pld" else _BY_RDP)
+        sentences.append(_COMPOSITIONS[self.accountant])
         sentences.append(_EXACT_ARITHMETIC)
         if not all(mechanism.is_private for mechanism in mechanisms):
             sentences.append(_FIXED_SEED)
@@ -304,16 +345,19 @@ class PrivacyAccountant:
         return sentences
 
     def _assumptions_about_directions(self) -> list[str]:
-        """Return what is assumed of the directions, and how their random sensitivity is treated."""
+        """Return what is assumed of the directions and of their random sensitivity."""
         projections = self._projections()
         if not projections:
             return []
         treatments = set()
         for mechanism in projections:
-            is_constant = mechanism.exact_law.is_constant
-            treatments.add("constant" if is_constant else mechanism.bound)
-        whole_bases = treatments == {"constant"}
-        sentences = [_WHOLE_BASES if whole_bases else _FRESH_DIRECTIONS]
+            if mechanism.exact_law.is_constant:
+                treatments.add("constant")
+            else:
+                treatments.add(mechanism.bound)
+        sentences = [_FRESH_DIRECTIONS]
+        if treatments == {"constant"}:
+            sentences = [_WHOLE_BASES]
         if any(mechanism.n_classes for mechanism in projections):
             sentences.append(_PRIVATE_LABELS)
         for treatment, sentence in _BOUNDS.items():
@@ -323,11 +367,14 @@ class PrivacyAccountant:
 
     def _projections(self) -> list[ProjectionMechanism]:
         """Return the mechanisms of projections."""
-        mechanisms = [mechanism for mechanism, *_ in self.history]
-        return [each for each in mechanisms if isinstance(each, ProjectionMechanism)]
+        projections = []
+        for mechanism, *_ in self.history:
+            if isinstance(mechanism, ProjectionMechanism):
+                projections.append(mechanism)
+        return projections
 
     def parts(self) -> list[Releases]:
-        """Return the releases in units of their noise, for :mod:`dpswd.accounting.pld` and ``rdp``."""
+        """Return the releases in units of their noise, as ``pld`` and ``rdp`` need them."""
         if not self.history:
             raise InputError(
                 "Expected at least one release to account for, got none; call step() first."
@@ -349,7 +396,7 @@ class PrivacyAccountant:
         return epsilon
 
     def _pld_epsilon(self, delta: float, points: int) -> float:
-        """Return epsilon by privacy loss distributions; every bound has a ``failure_prob``."""
+        """Return epsilon by PLD; every bound has a ``failure_prob``."""
         try:
             loss = compose_losses(self.parts(), points=points, infinity_mass=self.tail, delta=delta)
         except LossTooLargeError:
@@ -364,20 +411,21 @@ class PrivacyAccountant:
             if loss.infinite > _ROUNDED_MASS:
                 remedy = "use a larger sigma or a larger delta"
             raise LossTooLargeError(
-                f"Expected delta above {loss.infinite:.3g}, the probability of a privacy loss that the accountant "
-                f"does not bound, got delta={delta:g}; {remedy}."
+                f"Expected delta above {loss.infinite:.3g}, the probability of a privacy loss that "
+                f"the accountant does not bound, got delta={delta:g}; {remedy}."
             )
         return epsilon
 
     def _mu_and_regret_at(self, delta: float | None) -> tuple[float, float]:
-        """Return mu and regret, for which bounds without ``failure_prob`` spend half of ``delta``."""
-        resolved = self if delta is None else self.resolve(delta)
-        return resolved.get_mu_and_regret()
+        """Return mu and regret with the tails of :meth:`resolve`."""
+        if delta is None:
+            return self.get_mu_and_regret()
+        return self.resolve(delta).get_mu_and_regret()
 
     def _unsampled_mu(self) -> float:
-        """Return the mu of the releases if each read all records and had the largest S; infinite with tails.
+        """Return the mu of the releases if each read all records and had the largest S.
 
-        Every release is Gaussian then.
+        Every release is Gaussian then. It is infinite where tails are spent.
         """
         if self.tail:
             return math.inf
@@ -394,7 +442,7 @@ class PrivacyAccountant:
         return total
 
     def _weight_of_open_tails(self) -> float:
-        """Sum the weights of all releases that spend a tail probability without a ``failure_prob``."""
+        """Sum the weights of all releases whose tail the accountant chooses."""
         total = 0.0
         for mechanism, sample_size, n_releases in self.history:
             if _has_open_tail(mechanism):
@@ -404,15 +452,15 @@ class PrivacyAccountant:
 
 
 def _has_open_tail(mechanism: Mechanism) -> bool:
-    """Whether a mechanism spends a tail probability and leaves it to the accountant to choose it."""
+    """Whether a mechanism spends a tail that the accountant chooses."""
     return mechanism.spends_tail and mechanism.failure_prob is None
 
 
 def _tail_weight(rate: float, accountant: str) -> float:
     """Return how often a release is charged its tail probability.
 
-    For the Renyi accountant and 1/3 < q < 1 it is 3 q times: the proof of Wang2019 compares three subsets that may
-    contain a record (Proposition 18).
+    For the Renyi accountant and 1/3 < q < 1 it is 3 q times: the proof of Wang2019 compares three
+    subsets that may contain a record (Proposition 18).
     """
     if accountant == "rdp" and 1 / 3 < rate < 1:
         return 3 * rate
@@ -420,7 +468,7 @@ def _tail_weight(rate: float, accountant: str) -> float:
 
 
 def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float, float]:
-    """Return mu and regret of a loss distribution by ``gdpnum``, for error rates above 1e-10.
+    """Return mu and regret of a loss by ``gdpnum``, for error rates above 1e-10.
 
     ``unsampled_mu`` bounds mu. It is used where the loss is so small that gdpnum finds no curve.
 
@@ -431,8 +479,8 @@ def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float,
     least_fnr = float(converter.get_beta(_LEAST_RATE))
     if least_fnr <= _LEAST_RATE:
         raise EmptyCurveError(
-            f"Expected a trade-off curve with error rates above {_LEAST_RATE:g}, got an empty one; use a larger "
-            "sigma or a smaller target, or read epsilon alone."
+            f"Expected a trade-off curve with error rates above {_LEAST_RATE:g}, got an empty one; "
+            "use a larger sigma or a smaller target, or read epsilon alone."
         )
     try:
         mu, regret = converter.get_mu_and_regret()
@@ -441,13 +489,13 @@ def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float,
     rates = converter.alphas_symm
     if np.any((rates > _LEAST_RATE) & (rates < 10 * _LEAST_RATE)):
         return float(mu), float(regret)
-    # The curve is linear from 0 to its first breakpoint: its worst point there is the smallest rate.
+    # The curve is linear from 0 to its first breakpoint, and worst at the smallest rate there.
     mu = max(float(mu), float(stats.norm.isf(_LEAST_RATE) + stats.norm.isf(least_fnr)))
     return mu, float(get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu))
 
 
 def _mu_without_breakpoints(converter: PLDConverter, unsampled_mu: float) -> tuple[float, float]:
-    """Bound mu and regret of a curve that is, but for 1e-10, the line 1 - advantage - x.
+    """Bound mu and regret of a curve that is 1 - advantage - x, but for 1e-10.
 
     The mu of a point of that line is largest at the ends, where one of the rates is 1e-10.
     """
@@ -460,11 +508,14 @@ def _mu_without_breakpoints(converter: PLDConverter, unsampled_mu: float) -> tup
 
 
 def _rate(mechanism: Mechanism, sample_size: int) -> float:
-    return 1.0 if mechanism.batch_size is None else mechanism.batch_size / sample_size
+    """Return the part q of the records that one release reads."""
+    if mechanism.batch_size is None:
+        return 1.0
+    return mechanism.batch_size / sample_size
 
 
 def round_up(value: float, digits: int) -> float:
-    """Round to ``digits`` significant digits towards infinity, which is towards less privacy."""
+    """Round up to ``digits`` significant digits, which is towards less privacy."""
     if not math.isfinite(value):
         return value
     return float(

@@ -45,14 +45,18 @@ def calibrate_sigma(
     accountant: str = "pld",
     spent: PrivacyAccountant | None = None,
 ) -> float:
-    """Find the least sigma for which ``n_releases`` releases, together with ``spent``, keep a budget.
+    """Find the least sigma that keeps a budget.
+
+    The budget is for ``n_releases`` releases of the mechanism together with ``spent``.
 
     Formal guarantee:
-        For the returned sigma the accountant computes at most the budget. It computes at least 99.5 % of it, unless
+        For the returned sigma the accountant computes at most the budget. It computes at least 99.5
+        % of it, unless
         its number jumps there: to a refusal, for budgets with a mean privacy loss above 1e6.
 
-    Where every sigma keeps the budget, since delta exceeds the probability that a record is read at all, sigma is
-    that of releases of all records, and a :class:`~dpswd.errors.PrivacyWarning` says so.
+    Where every sigma keeps the budget, since delta exceeds the probability that a record is read at
+    all, sigma is that of releases of all records, and a :class:`~dpswd.errors.PrivacyWarning` says
+    so.
 
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
@@ -60,8 +64,8 @@ def calibrate_sigma(
         n_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.
-        target_mu: Budget of Gaussian differential privacy. It holds at error rates above 1e-10; at all of them if the
-            composition is exactly Gaussian.
+        target_mu: Budget of Gaussian differential privacy. It holds at error rates above 1e-10; at
+            all of them if the composition is exactly Gaussian.
         accountant: ``"pld"`` or ``"rdp"``.
         spent: Releases already made, or planned with noise of their own, that share the budget.
 
@@ -69,19 +73,23 @@ def calibrate_sigma(
         sigma, in the units of what is released.
 
     Raises:
-        InputError: If a target is missing, given twice or out of range; if no noise keeps the budget, for example
-            because ``spent`` leaves nothing; or if a bound has no ``failure_prob`` and the target is not epsilon.
+        InputError: If a target is missing, given twice or out of range; if no noise keeps the
+            budget, for example because ``spent`` leaves nothing; or if a bound has no
+            ``failure_prob`` and the target is not epsilon.
 
     Example:
         >>> from dpswd.mechanism import ProjectionMechanism
         >>> mechanism = ProjectionMechanism(dim=784, n_projections=200, sigma=1.0, batch_size=128)
         >>> sigma = calibrate_sigma(
-        ...     mechanism, sample_size=10_000, n_releases=7_900, target_epsilon=10, target_delta=1e-5)
+        ...     mechanism, sample_size=10_000, n_releases=7_900,
+        ...     target_epsilon=10, target_delta=1e-5)
         >>> round(sigma, 2)
         0.49
     """
     target = _Target.of(target_epsilon, target_delta, target_mu)
-    history = spent.history if spent is not None else []
+    history = []
+    if spent is not None:
+        history = spent.history
 
     def account(sigma: float) -> PrivacyAccountant:
         candidate = (dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases)
@@ -90,7 +98,9 @@ def calibrate_sigma(
     # with sigma 1, so that its scale is the unit sensitivity
     part = account(1.0).resolve(target_delta or 0.5).parts()[-1]
     amplified = target.mu / (part.rate * math.sqrt(n_releases))
-    per_release = math.log1p(amplified**2) if part.rate < 1 else amplified**2
+    per_release = amplified**2
+    if part.rate < 1:
+        per_release = math.log1p(amplified**2)
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
     search = _Search(lambda sigma, points: target.spend(account(sigma), points), target.value)
     try:
@@ -155,8 +165,10 @@ class _Target:
             return cls(float(mu), None, mu)
         targets = {"target_epsilon": epsilon, "target_delta": delta, "target_mu": mu}
         names = [name for name, value in targets.items() if value is not None]
-        stated = ", ".join(names) or "none"
-        raise InputError(f"Expected (target_epsilon, target_delta) or target_mu, got {stated}.")
+        raise InputError(
+            "Expected (target_epsilon, target_delta) or target_mu, "
+            f"got {', '.join(names) or 'none'}."
+        )
 
     def spend(self, account: PrivacyAccountant, points: int) -> float:
         """Return what an account spends of this budget."""
@@ -173,7 +185,9 @@ class _Target:
 
 def _refusal(target: _Target, accountant: str, least: float, has_spent: bool) -> str:
     """Say that no noise keeps a budget, of which at least ``least`` is spent."""
-    name = "mu" if target.delta is None else "epsilon"
+    name = "epsilon"
+    if target.delta is None:
+        name = "mu"
     reason = f"the {accountant} accountant computes at least {name}={least:.4g} for any sigma"
     if has_spent:
         reason = f"the other releases alone spend {name}={least:.4g}"
@@ -205,8 +219,8 @@ class _NoNoiseKeepsItError(Exception):
 class _Search:
     """Search for the least sigma with ``spend(sigma) <= target``.
 
-    ``spend(sigma, points)`` decreases in sigma, up to errors of rounding; it may raise LossTooLargeError for a small
-    sigma.
+    ``spend(sigma, points)`` decreases in sigma, up to errors of rounding; it may raise
+    LossTooLargeError for a small sigma.
     """
 
     def __init__(self, spend: Callable[[float, int], float], target: float) -> None:
@@ -215,55 +229,68 @@ class _Search:
         self.excess = functools.cache(self._excess)
 
     def find(self, guess: float) -> float | None:
-        """Return ln sigma with ``(1 - slack) target <= spend(sigma) <= target`` where there is one.
+        """Return ln sigma with ``(1 - slack) target <= spend(sigma) <= target``.
 
-        The search starts with ``guess`` of ln sigma. Where ``spend`` jumps over these values, the smaller side of the
-        jump is returned, and ``None`` where every sigma keeps the budget.
+        The search starts with ``guess`` of ln sigma. Where ``spend`` jumps over these values, the
+        smaller side of the jump is returned, and ``None`` where every sigma keeps the budget.
 
         Raises:
             _NoNoiseKeepsItError: If no sigma keeps the budget.
         """
         log_sigma = guess
-        bracket = (guess, guess)
         for points, stride in _STRIDES.items():
-            bracket_or_none = self._bracket(log_sigma, points, stride)
-            if bracket_or_none is None:
+            near, far = self._bracket(log_sigma, points, stride)
+            if far == -math.inf:
                 return None
-            bracket = bracket_or_none
-            log_sigma = float(optimize.brentq(self.excess, *bracket, args=(points,), xtol=1e-12))
+            log_sigma = float(optimize.brentq(self.excess, near, far, args=(points,), xtol=1e-12))
         if self.excess(log_sigma, POINTS_PER_DEVIATION) == 0:
             return log_sigma
-        return self._jump(min(bracket), max(bracket))
+        return self._jump(min(near, far), max(near, far))
 
     def _excess(self, log_sigma: float, points: int) -> float:
-        """Return ln(spend / target), moved into the middle of the slack, where it is 0: the solver stops at 0."""
+        """Return ln(spend / target) minus the middle of the slack; 0 within the slack.
+
+        The solver stops at 0.
+        """
         try:
             value = self.spend(math.exp(log_sigma), points)
         except LossTooLargeError:
             value = math.inf
         log_ratio = math.log(max(value, 1e-300) / self.target)
         centred = min(max(log_ratio, -50.0), 50.0) + _SLACK / 2
-        return 0.0 if abs(centred) <= _SLACK / 2 else centred
+        if abs(centred) <= _SLACK / 2:
+            return 0.0
+        return centred
 
-    def _bracket(self, start: float, points: int, stride: float) -> tuple[float, float] | None:
-        """Return two values of ln sigma around the solution, or ``None`` if every sigma keeps the budget."""
-        direction = -1  # towards less noise
-        if self.excess(start, points) > 0:
-            direction = 1
+    def _bracket(self, start: float, points: int, stride: float) -> tuple[float, float]:
+        """Return two values of ln sigma around the solution, the one near ``start`` first.
+
+        The second one is minus infinity where every sigma keeps the budget.
+
+        Raises:
+            _NoNoiseKeepsItError: If no sigma keeps the budget.
+        """
         near = start
         far = start
-        while direction * self.excess(far, points) > 0:
-            near = far
-            far += direction * stride
-            stride *= 2
-            if abs(far - start) > _REACH:
-                if direction < 0:
-                    return None
-                raise _NoNoiseKeepsItError(self.spend(math.exp(near), POINTS_PER_DEVIATION))
+        if self.excess(start, points) > 0:
+            while self.excess(far, points) > 0:
+                near = far
+                far += stride
+                stride *= 2
+                if far - start > _REACH:
+                    least = self.spend(math.exp(near), POINTS_PER_DEVIATION)
+                    raise _NoNoiseKeepsItError(least)
+        else:
+            while self.excess(far, points) < 0:
+                near = far
+                far -= stride
+                stride *= 2
+                if start - far > _REACH:
+                    return near, -math.inf
         return near, far
 
     def _jump(self, low: float, high: float) -> float:
-        """Return the least ln sigma between ``low`` and ``high`` that keeps the budget, by bisection."""
+        """Return the least ln sigma between ``low`` and ``high`` that keeps the budget."""
         while self.excess(high, POINTS_PER_DEVIATION) > 0:
             high += _JUMP_WIDTH
         while high - low > _JUMP_WIDTH:

@@ -1,12 +1,13 @@
 r"""Privacy loss distributions of releases, composed by FFT.
 
-One release, given U, is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`. Its privacy profile
-:math:`\delta(\varepsilon)` is the mixture over S. The chords of the profile between the points of a grid, which are
-linear in :math:`e^\varepsilon`, belong to a pair of discrete distributions that dominates the release. The spacing of
-the grid is a fraction of the standard deviation of the loss of one release near zero, and relative far from zero.
+One release, given U, is a Gaussian mechanism with :math:`\mu = \mathtt{scale}\sqrt S`. Its privacy
+profile :math:`\delta(\varepsilon)` is the mixture over S. The chords of the profile between the
+points of a grid, which are linear in :math:`e^\varepsilon`, belong to a pair of discrete
+distributions that dominates the release. The spacing of the grid is a fraction of the standard
+deviation of the loss of one release near zero, and relative far from zero.
 
-Replace-one has no direction, so every loss distribution here is symmetric: :math:`P(-y) = e^{-y} P(y)`. The
-probabilities of the positive losses and of infinite loss determine the rest.
+Replace-one has no direction, so every loss distribution here is symmetric: :math:`P(-y) = e^{-y}
+P(y)`. The probabilities of the positive losses and of infinite loss determine the rest.
 
 Proofs: docs/theory/accounting.md, Propositions 13 to 16.
 """
@@ -29,7 +30,7 @@ from dpswd.sensitivity import ConstantLaw, Law
 
 Array = NDArray[np.float64]
 
-# Grid points per standard deviation of the loss of one release: the error of epsilon is below 0.1 %.
+# Grid points per standard deviation of the loss of one release; epsilon errs by less than 0.1 %.
 POINTS_PER_DEVIATION = 32
 # The same for a search whose result is confirmed on the fine grid.
 COARSE = 8
@@ -51,19 +52,21 @@ _MAX_COMPOSED = 2**25
 _MAX_PER_DEVIATION = 4096
 # Smallest mu of one release given U; smaller values are rounded up.
 _LEAST_MU = 1e-10
-# Smallest product of rate and mu, to which smaller ones are rounded up: they vanish in the rounding of the profile.
+# Smallest product of rate and mu, to which smaller ones are rounded up. They would vanish in the
+# rounding of the profile.
 _LEAST_LOSS = 1e-16
 # Largest loss of one release on the grid; larger ones are counted as infinite.
 _LARGEST_LOSS = 1e7
-# Largest mean loss of a composition. The profile loses digits beyond it, and no such guarantee protects anyone.
+# Largest mean loss of a composition. The profile loses digits beyond it, and no such guarantee
+# protects anyone.
 _MAX_LOSS = 1e6
-# Largest epsilon that dp_accounting solves for: beyond it, its e^-loss loses digits and then vanishes.
+# Largest epsilon that dp_accounting solves for. Beyond it, e^-loss loses digits and then vanishes.
 _MAX_EXPONENT = 600.0
 # Probabilities below this are left out at both ends, where a sum of exponentials divides by them.
 _VANISHING = 1e-290
 # Absolute error of delta per release that the FFT of a composition leaves.
 _FFT_ERROR = 4e-17
-# Part of delta that this error may be. The chords of the profile overestimate epsilon by more than that.
+# Part of delta that this error may be. The chords of the profile overestimate epsilon by more.
 _NEGLIGIBLE = 1e-4
 
 
@@ -73,7 +76,7 @@ class LossTooLargeError(InputError):
 
 @dataclass(frozen=True)
 class Releases:
-    """Equal releases, each of a fresh subset of fixed size that is drawn without replacement.
+    """Equal releases, each of a fresh subset of fixed size without replacement.
 
     Attributes:
         law: Law of S, the squared sensitivity of the directions.
@@ -89,7 +92,10 @@ class Releases:
 
 
 def merge_gaussians(parts: Iterable[Releases]) -> list[Releases]:
-    """Replace all unsampled releases with constant S by the Gaussian mechanism that they compose to (Dong2022)."""
+    """Merge all unsampled releases with constant S.
+
+    They compose to one Gaussian mechanism (Dong2022, Corollary 3.3).
+    """
     merged = []
     mu_sq = 0.0
     for part in parts:
@@ -109,7 +115,8 @@ def gaussian_delta(mu: ArrayLike, epsilon: ArrayLike) -> Array:
               - e^\varepsilon\, \Phi(-\tfrac\mu2 - \tfrac\varepsilon\mu)
 
     References:
-        | Improving the Gaussian Mechanism for Differential Privacy (Balle and Wang, 2018), Theorem 8.
+        | Balle and Wang (2018). Improving the Gaussian Mechanism for Differential Privacy.
+        | Theorem 8.
     """
     mu = np.asarray(mu, dtype=float)
     epsilon = np.asarray(epsilon, dtype=float)
@@ -128,7 +135,7 @@ def _before_sampling(epsilon: Array, rate: float) -> Array:
 
 
 def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
-    r"""Compute delta (n,) of one release of ``part`` at every epsilon (n,) >= 0, with S rounded up.
+    r"""Compute the profile of one release: delta (n,) at epsilon (n,) >= 0.
 
     .. math:: \delta(\varepsilon) = q\, E_S\, \delta_{c \sqrt S}(\ln(1 + (e^\varepsilon - 1) / q))
     """
@@ -147,9 +154,14 @@ def release_profile(part: Releases, epsilon: ArrayLike) -> Array:
 
 
 def _masses(x: Array, delta: Array) -> Array:
-    """Compute the probabilities of the losses ``x[1:]`` > 0 from a profile on ``x``, which starts at 0.
+    """Compute the probabilities of losses from a profile.
 
-    Between two points the profile is a chord, linear in ``e^epsilon``.
+    Args:
+        x: Values (n + 1,) of epsilon, of which the first one is 0.
+        delta: The profile at these; it is a chord, linear in ``e^epsilon``, between two of them.
+
+    Returns:
+        Probabilities (n,) of the losses ``x[1:]``.
     """
     drop = -np.diff(delta)
     width = np.diff(x)
@@ -161,7 +173,14 @@ def _masses(x: Array, delta: Array) -> Array:
 
 @dataclass(frozen=True)
 class _LossMoments:
-    """Mean and variance of the loss of one release, the largest loss of its grid, and the probability beyond it."""
+    """Moments of the loss of one release.
+
+    Attributes:
+        mean: Mean of the loss.
+        variance: Variance of the loss.
+        largest: Largest loss of the grid.
+        beyond: Probability of a larger loss.
+    """
 
     mean: float
     variance: float
@@ -171,7 +190,7 @@ class _LossMoments:
 
 @functools.lru_cache(maxsize=256)
 def _loss_moments(part: Releases) -> _LossMoments:
-    """Estimate the moments of the loss of one release of ``part`` on a coarse geometric grid."""
+    """Estimate the moments of the loss of one release on a coarse geometric grid."""
     start = part.rate * min(part.scale * math.sqrt(part.law.mean), 1.0)
     positive = np.geomspace(1e-4 * start, _LARGEST_LOSS, 480)
     x = np.concatenate([[0.0], positive])
@@ -190,7 +209,10 @@ def _loss_moments(part: Releases) -> _LossMoments:
 
 
 def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
-    """List integers from 0 to beyond ``top / step``: all near zero, then with constant relative spacing."""
+    """List integers from 0 to beyond ``top / step``.
+
+    Near zero these are all integers, and then some with a constant relative spacing.
+    """
     last = math.ceil(top / step)
     growth = 1 + _GROWTH / points
     dense = min(last, math.ceil(1 / (growth - 1)))
@@ -201,9 +223,10 @@ def _multiples(top: float, step: float, points: int) -> NDArray[np.int64]:
 
 
 def _symmetric(upper: Array, infinite: float, step: float) -> Array:
-    """Complete the probabilities of ``step, 2 step, ...`` and of infinite loss by the symmetry and by P(0).
+    """Complete the probabilities of ``step, 2 step, ...`` and of infinite loss.
 
-    The lower half of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive
+    The lower half follows from the symmetry, and the probability of 0 from the sum. The lower half
+    of an FFT has absolute errors of about 1e-16 per release, and gdpnum reads small false-positive
     rates off it (Proposition 20).
     """
     upper = np.maximum(upper, 0.0)
@@ -214,7 +237,12 @@ def _symmetric(upper: Array, infinite: float, step: float) -> Array:
 
 @functools.lru_cache(maxsize=32)
 def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float]:
-    """Return the probabilities of the losses ``-n ... n`` times ``step`` of one release, and of infinite loss."""
+    """Discretise the loss of one release.
+
+    Returns:
+        The probabilities (2 n + 1,) of the losses ``-n ... n`` times ``step``, and of infinite
+        loss.
+    """
     grid = _multiples(_loss_moments(part).largest, step, points)
     x = np.asarray(grid * step, dtype=float)
     delta = np.minimum.accumulate(release_profile(part, x))
@@ -227,7 +255,7 @@ def _one_release(part: Releases, step: float, points: int) -> tuple[Array, float
 def _self_compose(
     probabilities: Array, infinite: float, n_releases: int, step: float
 ) -> tuple[Array, float]:
-    """Compose one release with itself; the arguments are a result of :func:`_one_release`.
+    """Compose one release, a result of :func:`_one_release`, with itself.
 
     Raises:
         LossTooLargeError: If the result does not fit into memory.
@@ -241,8 +269,8 @@ def _self_compose(
     low, high = _composed_range(probabilities, n_releases)
     if high - low > _MAX_COMPOSED:
         raise LossTooLargeError(
-            f"Expected a privacy loss that {_MAX_COMPOSED:,} grid points represent, got one that needs "
-            f"{high - low:.2g}; use a larger sigma or fewer releases."
+            f"Expected a privacy loss that {_MAX_COMPOSED:,} grid points represent, got one that "
+            f"needs {high - low:.2g}; use a larger sigma or fewer releases."
         )
     above = high - half * n_releases  # losses on the grid above 0
     below = max(half * n_releases - low, 0)
@@ -257,10 +285,11 @@ def _self_compose(
 
 
 def _composed_range(probabilities: Array, n_releases: int) -> tuple[int, int]:
-    """Bound the index of a sum of losses, except with probability ``_TRUNCATION``, by Chernoff bounds.
+    """Bound the index of a sum of losses by Chernoff bounds.
 
-    The orders lie around the best one for a Gaussian. Those of dp_accounting are too large for many releases: the
-    range would grow with their number instead of its root.
+    The sum lies outside with a probability of at most ``_TRUNCATION``. The orders lie around the
+    best one for a Gaussian. Those of dp_accounting are too large for many releases: the range would
+    grow with their number instead of its root.
     """
     half = len(probabilities) // 2
     index = np.arange(-half, half + 1)
@@ -281,8 +310,8 @@ def _composed_range(probabilities: Array, n_releases: int) -> tuple[int, int]:
 def _coarsen(upper: Array, step: float, factor: int) -> Array:
     """Replace the grid of losses 1, 2, ... by its multiples of ``factor``.
 
-    Every loss is split between its two neighbours such that both probabilities of the pair are preserved. These are
-    the chords of the profile, an upper bound.
+    Every loss is split between its two neighbours such that both probabilities of the pair are
+    preserved. These are the chords of the profile, an upper bound.
     """
     if factor == 1:
         return upper
@@ -296,7 +325,9 @@ def _coarsen(upper: Array, step: float, factor: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """Symmetric distribution of a privacy loss on a grid; P(-y) = e^-y P(y) and P(0) follow.
+    """Symmetric distribution of a privacy loss on a grid.
+
+    The probabilities of negative losses and of 0 follow: P(-y) = e^-y P(y).
 
     Attributes:
         step: Spacing of the grid.
@@ -317,7 +348,7 @@ class LossDistribution:
         )
 
     def get_epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon at ``delta``, which is infinite for a delta below ``infinite``."""
+        """Return the smallest epsilon at ``delta``, infinite below ``infinite``."""
         epsilon = float(self.to_pld().get_epsilon_for_delta(delta))
         if _MAX_EXPONENT < epsilon < math.inf:
             return self._large_epsilon(delta)
@@ -345,7 +376,7 @@ class LossDistribution:
 def compose(
     parts: Sequence[Releases], *, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
 ) -> PrivacyLossDistribution:
-    """Compose any sequence of releases as :func:`compose_losses`; return the form of ``dp_accounting``."""
+    """Compose releases as :func:`compose_losses`, in the form of ``dp_accounting``."""
     return compose_losses(parts, points=points, infinity_mass=infinity_mass).to_pld()
 
 
@@ -361,12 +392,14 @@ def compose_losses(
     Args:
         parts: The releases.
         points: Grid points per standard deviation of the loss of one release.
-        infinity_mass: Probability that a bound on S fails at some release; it is added to every delta.
-        delta: Smallest delta that is read off the result. Where the error of the FFT matters for it, the tail is
-            computed again with a relative error; see :func:`_accurate_tail`.
+        infinity_mass: Probability that a bound on S fails at some release; it is added to every
+            delta.
+        delta: Smallest delta that is read off the result. Where the error of the FFT matters for
+            it, the tail is computed again with a relative error; see :func:`_accurate_tail`.
 
     Raises:
-        LossTooLargeError: If the mean loss is above 1e6, or the distribution does not fit into memory.
+        LossTooLargeError: If the mean loss is above 1e6, or the distribution does not fit into
+            memory.
     """
     merged = merge_gaussians(parts)
     # The grid is that of a power of two of releases, so that the caches hit during a run.
@@ -405,9 +438,11 @@ def _accurate_tail(
 ) -> Array:
     r"""Replace the tail of a composition by one with a small relative error.
 
-    The FFT of a composition errs by about 4e-17 per release, which matters for delta = 1e-12 and 6,000 releases. The
-    distributions are tilted first: :math:`P_\lambda(x) = e^{\lambda x} P(x) / M(\lambda)`. The tilted composition has
-    its bulk where the tail is, and the error is multiplied by :math:`M(\lambda) e^{-\lambda x}` when it is tilted back.
+    The FFT of a composition errs by about 4e-17 per release, which matters for delta = 1e-12 and
+    6,000 releases. The
+    distributions are tilted first: :math:`P_\lambda(x) = e^{\lambda x} P(x) / M(\lambda)`. The
+    tilted composition has its bulk where the tail is, and the error is multiplied by
+    :math:`M(\lambda) e^{-\lambda x}` when it is tilted back.
 
     Args:
         upper: Probabilities (n,) of the composed losses 1, 2, ..., n, in units of the grid.
@@ -435,12 +470,15 @@ def _accurate_tail(
 def _order_of_tail(
     singles: Sequence[Array], counts: NDArray[np.int64], delta: float, size: int
 ) -> tuple[float, Array]:
-    r"""Return the order that tilts the tail at ``delta`` into the bulk, and ln M of every part there.
+    r"""Return the order that tilts the tail at ``delta`` into the bulk.
 
-    It has the smallest Chernoff bound on the loss at ``delta`` among the orders :math:`\lambda` for which the circular
-    transform may be used: a loss of at least ``size`` returns to the tail multiplied by
-    :math:`e^{\lambda\, \mathtt{size}}`, and by a Chernoff bound of order :math:`\nu` its part of the tail is at most
-    :math:`e^{\ln M(\nu) - (\nu - \lambda)\, \mathtt{size}}`.
+    It has the smallest Chernoff bound on the loss at ``delta`` among the orders :math:`\lambda` for
+    which the circular transform may be used. A loss of at least ``size`` returns to the tail
+    multiplied by :math:`e^{\lambda\, \mathtt{size}}`. By a Chernoff bound of order :math:`\nu`, it
+    adds at most :math:`e^{\ln M(\nu) - (\nu - \lambda)\, \mathtt{size}}` to the tail.
+
+    Returns:
+        The order, and ln M of every part at it.
     """
     variance = 0.0
     for one, count in zip(singles, counts, strict=True):
@@ -493,7 +531,11 @@ def _refined(points: int, n_releases: int) -> int:
 
 
 def _spacing(deviation: float, n_releases: int, largest: float, points: int) -> float:
-    """Return the spacing of the grid for releases whose losses have this standard deviation and maximum."""
+    """Return the spacing of the grid.
+
+    ``deviation`` and ``largest`` are the standard deviation and the maximum of the loss of a
+    release.
+    """
     step = deviation / _refined(points, n_releases)
     step = max(step, largest / _MAX_POINTS)
     return float(f"{step:.6g}")  # rounded, so that the caches hit

@@ -1,4 +1,7 @@
-"""``dpswd account``: epsilon, mu and assumptions of releases with a given sigma. Needs no data and no torch."""
+"""``dpswd account``: epsilon, mu and assumptions of releases with a known sigma.
+
+The command needs no data and no torch.
+"""
 
 import dataclasses
 import re
@@ -16,12 +19,18 @@ from dpswd.mechanism import ProjectionMechanism
 
 # Names of arguments of the library in a sentence: words that are joined by underscores.
 _ARGUMENT_NAME = re.compile(r"\b[a-z]+(_[a-z]+)+\b")
-_EMPTY_CURVE = "The trade-off curve is empty: no test of these releases has both error rates above 1e-10, so mu is not stated."
+_EMPTY_CURVE = (
+    "The trade-off curve is empty: no test of these releases has both error rates above 1e-10, so "
+    "mu is not stated."
+)
 
 
 @contextmanager
 def in_options() -> Iterator[None]:
-    """Let errors and warnings speak of the options of the command instead of the arguments of the library."""
+    """Let errors and warnings name the options of the command.
+
+    The library names its own arguments: ``target_delta`` becomes ``--delta``.
+    """
     try:
         with warnings.catch_warnings(record=True) as messages:
             warnings.simplefilter("always")
@@ -33,7 +42,7 @@ def in_options() -> Iterator[None]:
 
 
 def _with_options(sentence: str) -> str:
-    """Replace the names of arguments in a sentence, for example ``target_delta`` by ``--delta``."""
+    """Replace the names of arguments in a sentence by those of options."""
     return _ARGUMENT_NAME.sub(lambda match: _option(match[0]), sentence)
 
 
