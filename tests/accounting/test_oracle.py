@@ -152,11 +152,11 @@ def minimum(function, low, high):
     low, high = math.log(low), math.log(high)
     while high - low > 0.02:
         first, second = high - golden * (high - low), low + golden * (high - low)
-        if function(math.exp(first)) < function(math.exp(second)):
+        if function(math.exp(first)) <= function(math.exp(second)):  # also where both are infinite
             high = second
         else:
             low = first
-    return math.exp((low + high) / 2)
+    return min(math.exp(low), math.exp(high), key=function)
 
 
 def true_epsilon(plan, delta):
@@ -174,7 +174,9 @@ def true_epsilon(plan, delta):
         return sum(count * one.with_nodes(order, highest).log_mgf(z) for one, count in parts)
 
     def chernoff(order):
-        return (log_mgf(order)[0].real - math.log(delta)) / order
+        with np.errstate(over="ignore", invalid="ignore"):  # of orders that are far too large
+            bound = (log_mgf(order)[0].real - math.log(delta)) / order
+        return bound if math.isfinite(bound) else math.inf
 
     order = minimum(chernoff, 0.01, 3.0 / min(one.typical for one, _ in parts) + 3.0)
     high = chernoff(order)

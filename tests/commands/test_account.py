@@ -11,6 +11,7 @@ from dpswd import GaussianMechanism
 from dpswd._random import SeededRandom
 from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.commands.main import main
+from dpswd.errors import PrivacyWarning
 
 MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --sigma 0.72".split()
 OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --n-releases 800".split()
@@ -52,6 +53,51 @@ def test_account(capsys):
         *"--sigma 8 --delta 1e-3 --bound clt --failure-prob 1e-8".split(),
     )
     assert clt["sound"] is False
+
+
+FULL_BATCH = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 60000".split()
+
+
+def test_account_without_a_trade_off_curve(capsys):
+    """With little noise no test has both error rates above 1e-10: epsilon is printed all the same."""
+    options = (*FULL_BATCH, "--sigma", "0.05", "--delta", "1e-5")
+    result = answer(capsys, "account", *options)
+    assert 300 < result["epsilon"] < 400
+    assert (result["mu"], result["regret"]) == (None, None)
+    (caveat,) = result["caveats"]
+    assert "trade-off curve is empty" in caveat
+    text = printed(capsys, "account", *options)
+    assert "epsilon  36" in text
+    assert "mu       none" in text
+    assert f"warning  {caveat}" in text
+
+
+def test_account_by_rdp_without_a_privacy_loss_distribution(capsys):
+    options = (*OFFICE, "--sigma", "1e-4", "--delta", "1e-3", "--accountant", "rdp")
+    result = answer(capsys, "account", *options)
+    assert result["epsilon"] > 1e6
+    assert result["mu"] is None
+    assert "mu is not stated" in result["caveats"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--sigma 1e-4 --delta 1e-3", "use a larger sigma."),
+        ("--sigma 1e-4 --delta 1e-3 --n-releases 1", "use a larger sigma or a larger delta."),
+        ("--sigma 2 --delta 1e-17", "use a larger delta."),
+    ],
+)
+def test_account_refuses_too_little_noise(capsys, options, words):
+    assert refused(capsys, "account", *OFFICE, *options.split()).endswith(words)
+
+
+def test_calibrate_to_a_budget_that_every_sigma_keeps(capsys):
+    options = "--n-releases 1 --epsilon 1 --delta 0.1".split()
+    with pytest.warns(PrivacyWarning, match=r"^Every sigma keeps --epsilon=1 at --delta=0\.1"):
+        result = answer(capsys, "calibrate", *OFFICE, *options)
+    assert result["epsilon"] == 0
+    assert result["sigma"] > 0.1
 
 
 def test_calibrate_to_every_budget(capsys):
