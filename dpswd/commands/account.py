@@ -1,6 +1,7 @@
 """``dpswd account``: epsilon, mu and assumptions of releases with a known sigma.
 
-The command needs no data and no torch.
+It needs no data and no torch. Accounting is imported where it is called, so that ``--help`` is
+quick.
 """
 
 import dataclasses
@@ -9,13 +10,13 @@ import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpswd._validate import delta_caveats
-from dpswd.accounting.accountant import EmptyCurveError, PrivacyAccountant
-from dpswd.accounting.pld import LossTooLargeError
 from dpswd.errors import InputError
-from dpswd.mechanism import ProjectionMechanism
+
+if TYPE_CHECKING:
+    from dpswd.mechanism import ProjectionMechanism
 
 # Names of arguments of the library in a sentence: words that are joined by underscores.
 _ARGUMENT_NAME = re.compile(r"\b[a-z]+(_[a-z]+)+\b")
@@ -89,8 +90,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--delta", type=float, required=True)
 
 
-def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
+def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":
     """Return the mechanism of the options."""
+    from dpswd.mechanism import ProjectionMechanism
+
     values = {"sigma": sigma}
     for field in dataclasses.fields(ProjectionMechanism):
         if field.name in arguments and field.name != "sigma":
@@ -98,31 +101,30 @@ def mechanism_of(arguments: Namespace, sigma: float) -> ProjectionMechanism:
     return ProjectionMechanism(**values)  # type: ignore[arg-type]
 
 
-def account(mechanism: ProjectionMechanism, arguments: Namespace) -> dict[str, Any]:
+def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str, Any]:
     """Return what the accountant claims, and caveats about the numbers."""
+    from dpswd.accounting.accountant import EmptyCurveError, PrivacyAccountant
+    from dpswd.accounting.pld import LossTooLargeError
+
     accountant = PrivacyAccountant(arguments.accountant).step(
         mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
     )
     caveats = delta_caveats(arguments.delta, arguments.sample_size)
     try:
         guarantee = accountant.guarantee(arguments.delta)
-    except LossTooLargeError as error:
-        # epsilon may exist without a trade-off curve, and is computed before the curve is missed
+    except EmptyCurveError:
         guarantee = accountant.guarantee(arguments.delta, with_mu=False)
-        caveats.append(_missing_mu(error))
+        caveats.append(_EMPTY_CURVE)
+    except LossTooLargeError as error:
+        # epsilon may exist without a trade-off curve, for example by Renyi divergences
+        guarantee = accountant.guarantee(arguments.delta, with_mu=False)
+        caveats.append(f"There is no trade-off curve, so mu is not stated. {error}")
     result = {
         "sigma": mechanism.sigma,
         "accountant": arguments.accountant,
         "bound": mechanism.bound,
     }
     return {**result, **guarantee, "caveats": caveats}
-
-
-def _missing_mu(error: LossTooLargeError) -> str:
-    """Return the caveat that mu is missing, with the reason."""
-    if isinstance(error, EmptyCurveError):
-        return _EMPTY_CURVE
-    return f"There is no trade-off curve, so mu is not stated. {error}"
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """``dpswd account``, ``calibrate``, ``audit``, ``ledger`` and ``report``."""
 
 import json
+import warnings
 
 import pytest
 from factories import account, answer, ledger_of, make_run, refused, untouched
@@ -92,12 +93,13 @@ def test_account_refuses_too_little_noise(capsys, options, words):
     assert refused(capsys, "account", *OFFICE, *options.split()).endswith(words)
 
 
-def test_calibrate_to_a_budget_that_every_sigma_keeps(capsys):
+def test_calibrate_to_a_budget_that_every_sigma_keeps(capsys, recwarn):
     options = "--n-releases 1 --epsilon 1 --delta 0.1".split()
-    with pytest.warns(PrivacyWarning, match=r"^Every sigma keeps --epsilon=1 at --delta=0\.1"):
-        result = answer(capsys, "calibrate", *OFFICE, *options)
-    assert result["epsilon"] == 0
-    assert result["sigma"] > 0.1
+    warnings.simplefilter("default", PrivacyWarning)  # which the command prints
+    assert main(["calibrate", *OFFICE, *options]) == 0
+    out, err = capsys.readouterr()
+    assert "epsilon  0   at delta 0.1" in out
+    assert err.startswith("Warning: Every sigma keeps --epsilon=1 at --delta=0.1,")
 
 
 def test_calibrate_to_every_budget(capsys):
