@@ -259,7 +259,8 @@ class PrivateRecords(_Handle):
             )
         if units is not None and len(units.numbers) != len(values):
             raise InputError(
-                f"Expected a unit per record, got {len(values)} records and {len(units.numbers)} units."
+                f"Expected a unit per record, got {len(values)} records "
+                f"and {len(units.numbers)} units."
             )
         self.has_units = units is not None
         self.per_unit = 1
@@ -294,12 +295,13 @@ class PrivateRecords(_Handle):
         names = self.layout.columns or range(len(bounds))
         checked = []
         for column, (low, high) in zip(names, bounds, strict=False):
-            interval = real("bounds", low), real("bounds", high)
-            if not -math.inf < interval[0] < interval[1] < math.inf:
+            low = real("bounds", low)
+            high = real("bounds", high)
+            if not -math.inf < low < high < math.inf:
                 raise InputError(
-                    f"Expected bounds low < high, got ({interval[0]:g}, {interval[1]:g}) for column {column}."
+                    f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}."
                 )
-            checked.append(interval)
+            checked.append((low, high))
         return checked
 
     def _checked_kinds(self, kinds: Sequence[str] | None) -> list[str] | None:
@@ -383,11 +385,12 @@ class PrivateRecords(_Handle):
 
 
 def _without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
-    """Return the records without their column of units, and the name of the unit of every record."""
+    """Return the records without a column of units, and the name of the unit of every record."""
     if unit is None:
         if per_unit != 1:
             raise InputError(
-                f"Expected unit, the person of every record, with per_unit={per_unit!r}, got none; pass unit=."
+                f"Expected unit, the person of every record, with per_unit={per_unit!r}, got none; "
+                "pass unit=."
             )
         return X, None
     if isinstance(unit, str):

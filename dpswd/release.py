@@ -263,22 +263,19 @@ def make_release(
         module.check_stored(stored)
         return stored
 
-    if isinstance(private, PrivateRecords):
-        _check_units(module.mechanism, private)
-
     # 2. Open records, map them to rows, clip the rows, and compute the exact statistic on rank 0.
     #    The chunks are lazy: a record is opened when the sum or the batch reads its chunk.
     if isinstance(private, PrivateRecords):
+        _check_units(module.mechanism, private)
         numbers = _choose_records(module, private, processes)
         chunks = _open_chunks(module, private, numbers, row_function, processes)
+        n_entries = private.n_entries
     else:
         chunks = iter([(private.detach(), _one_group(private))])
+        n_entries = len(private)
     public: dict[str, Tensor] = {}
     if isinstance(module, RecordSum):
-        n_terms = len(private)
-        if isinstance(private, PrivateRecords):
-            n_terms = private.n_entries
-        total = processes.run_on_all(_add_up, module, chunks, n_terms)
+        total = processes.run_on_all(_add_up, module, chunks, n_entries)
         exact = processes.sum(total)
     else:
         rows, groups = processes.run_on_all(_join, chunks)
