@@ -1,4 +1,4 @@
-"""Sketches: the loss against a direct computation, what training on one reaches, files, budgets, refusals."""
+"""Sketches: the loss against a direct computation, training on one, files, budgets, refusals."""
 
 import math
 
@@ -13,86 +13,98 @@ from dpswd.features.maps import Flatten
 from dpswd.release import clip_rows
 from dpswd.sketch import Sketch, plan_sketch
 
-N, C, SHAPE = 600, 3, (1, 4, 4)
+N = 600
+C = 3
+SHAPE = (1, 4, 4)
 Y = torch.arange(N) % C
 
 
-def images(n=N, labels=Y, seed=0):
-    """Images whose class moves their mean, and whose first row varies as one."""
+def make_images(labels=Y, seed=0):
+    """Images whose class moves their mean, and whose first row of pixels varies as one."""
+    n = len(labels)
     source = torch.Generator().manual_seed(seed)
-    base = (
-        0.2
-        + 0.2 * labels.float().view(-1, 1, 1, 1)
-        + 0.02 * torch.randn(n, *SHAPE, generator=source)
-    )
-    base[:, :, 0] += 0.1 * torch.randn(n, 1, 1, generator=source)
-    return base.clamp(0, 1)
+    images = 0.2 + 0.2 * labels.float().view(-1, 1, 1, 1)
+    images = images + 0.02 * torch.randn(n, *SHAPE, generator=source)
+    images[:, :, 0] += 0.1 * torch.randn(n, 1, 1, generator=source)
+    return images.clamp(0, 1)
 
 
-def handle():
-    return PrivateRecords(images(), Y, classes=range(C))
+def flatten():
+    return Flatten(SHAPE, centre=0.4, radius=1.5)
 
 
-def released(directory, *, epsilon=100.0, records=None, maps=None, n_classes=C, **options):
-    sketch = Sketch(maps or Flatten(SHAPE, centre=0.4, radius=1.5), n_classes, **options)
-    sketch.release(
-        records or handle(), target_epsilon=epsilon, target_delta=1e-5, run_dir=directory
-    )
+def release_sketch(directory, *, epsilon=100.0, records=None, maps=None, n_classes=C, **options):
+    """A sketch of the images, or of other records, that was released in a directory."""
+    if records is None:
+        records = PrivateRecords(make_images(), Y, classes=range(C))
+    sketch = Sketch(maps or flatten(), n_classes, **options)
+    sketch.release(records, target_epsilon=epsilon, target_delta=1e-5, run_dir=directory)
     return sketch
 
 
 @pytest.fixture(scope="module")
 def sketch(tmp_path_factory):
-    return released(tmp_path_factory.mktemp("sketch") / "run")
+    return release_sketch(tmp_path_factory.mktemp("sketch") / "run")
+
+
+def distance_of_class(part, rows, c):
+    """The weighted squared distance of rows from the released moments of a class, by its pairs."""
+    n = len(rows)
+    mean = part.mean[c].double()
+    moment = part.moment[c].double()
+    about = clip_rows(rows - mean, 0.4)
+    rows = clip_rows(rows, 0.5)
+    first = 0.0
+    second = 0.0
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                first += rows[i] @ rows[j] / (n * (n - 1))
+                second += (about[i] @ about[j]) ** 2 / (n * (n - 1))
+    of_means = first - 2 * rows.mean(0) @ mean + mean @ mean
+    average = (about[:, :, None] * about[:, None, :]).mean(0)
+    of_moments = second - 2 * (average * moment).sum() + moment.square().sum()
+    return part.weights[0] * of_means + part.weights[1] * of_moments
 
 
 @pytest.mark.parametrize(
     "labels", [Y[:12], torch.tensor([2, 0, 0, 2, 2, 0, 2])], ids=["balanced", "classes of 0, 3, 4"]
 )
 def test_loss_is_the_mean_over_pairs(sketch, labels):
-    """The squared distance to released moments, of which products of a record with itself are left out."""
-    records = images(len(labels), labels, seed=1)
-    (part,), wanted = sketch.parts, []
+    """Products of a record with itself are left out."""
+    images = make_images(labels, seed=1)
+    (part,) = sketch.parts
+    distances = []
     for c in labels.unique():
-        mean, moment = part.mean[c].double(), part.moment[c].double()
-        rows = part(records)[labels == c].double()
-        rows, about = clip_rows(rows, 0.5), clip_rows(rows - mean, 0.4)
-        n = len(rows)
-        first = sum(rows[i] @ rows[j] for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
-        second = sum((about[i] @ about[j]) ** 2 for i in range(n) for j in range(n) if i != j) / (
-            n * (n - 1)
-        )
-        outer = (about[:, :, None] * about[:, None, :]).mean(0)
-        wanted.append(
-            part.weights[0] * (first - 2 * rows.mean(0) @ mean + mean @ mean)
-            + part.weights[1] * (second - 2 * (outer * moment).sum() + moment.square().sum())
-        )
-    expected = sum(wanted) / (part.weights.sum() * len(wanted))
-    assert sketch.loss(records, labels).item() == pytest.approx(float(expected), rel=1e-3, abs=1e-6)
+        rows = part(images)[labels == c].double()
+        distances.append(distance_of_class(part, rows, c))
+    expected = sum(distances) / (part.weights.sum() * len(distances))
+    loss = sketch.loss(images, labels).item()
+    assert loss == pytest.approx(float(expected), rel=1e-3, abs=1e-6)
 
 
-def test_records_of_the_same_law_are_nearest(sketch):
-    same, moved = images(seed=2), images(seed=2)
-    moved[:, :, 0] = moved[
-        :, :, 0
-    ].mean()  # the same means of classes, almost, without the variety of the first row
-    losses = [
-        float(sketch.loss(each, y)) for each, y in ((same, Y), (moved, Y), (same, (Y + 1) % C))
-    ]
-    assert losses[0] < 0.1 * losses[1] < 0.1 * losses[2]
+def test_loss_is_least_for_images_of_the_same_law(sketch):
+    images = make_images(seed=2)
+    without_variety = make_images(seed=2)
+    without_variety[:, :, 0] = without_variety[:, :, 0].mean()  # means of classes stay, almost
+    same = float(sketch.loss(images, Y))
+    uniform = float(sketch.loss(without_variety, Y))
+    other_classes = float(sketch.loss(images, (Y + 1) % C))
+    assert same < 0.1 * uniform < 0.1 * other_classes
 
 
-def test_pooled_moments_of_classes_of_equal_covariance(tmp_path):
-    """Pooled or not, covariances are about the same, noise and clipping apart; one is released, or C."""
-    inside = []
-    for pooled in (False, True):
-        (part,) = released(tmp_path / str(pooled), epsilon=300.0, pooled=pooled).parts
-        assert part.moments.n_classes == (1 if pooled else C)
-        inside.append(part.moment * part.scale**2)
-    assert float((inside[0] - inside[1]).norm() / inside[0].norm()) < 0.5  # clipping moves both
+def test_pooled_moments_are_about_those_of_the_classes(tmp_path):
+    """All classes have one covariance here. Clipping moves both estimates."""
+    (own,) = release_sketch(tmp_path / "own", epsilon=300.0).parts
+    (pooled,) = release_sketch(tmp_path / "pooled", epsilon=300.0, pooled=True).parts
+    assert own.moments.n_classes == C
+    assert pooled.moments.n_classes == 1
+    covariances = own.moment * own.scale**2
+    difference = covariances - pooled.moment * pooled.scale**2
+    assert float(difference.norm() / covariances.norm()) < 0.5
 
 
-def test_training_of_a_network_with_batch_normalisation(sketch):
+def test_network_with_batch_normalisation_is_trained(sketch):
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Linear(8 + C, 32),
@@ -101,95 +113,138 @@ def test_training_of_a_network_with_batch_normalisation(sketch):
         nn.Linear(32, 16),
         nn.Unflatten(1, SHAPE),
     )
-    optimiser, labels, losses = (
-        torch.optim.Adam(network.parameters(), 1e-2),
-        torch.arange(60) % C,
-        [],
-    )
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    labels = torch.arange(60) % C
+    losses = []
     for _ in range(200):
-        loss = sketch.loss(
-            network(torch.cat([torch.randn(60, 8), torch.eye(C)[labels]], 1)), labels
-        )
+        codes = torch.cat([torch.randn(60, 8), torch.eye(C)[labels]], 1)
+        loss = sketch.loss(network(codes), labels)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
-    assert sum(losses[-20:]) < 0.05 * sum(losses[:20]), (
-        losses[::20],
-        float(sketch.loss(images(seed=9), Y)),
-    )
+    assert sum(losses[-20:]) < 0.05 * sum(losses[:20])
 
 
 @pytest.mark.parametrize("options", [{}, {"moments": False}, {"pooled": True}], ids=str)
-def test_budget(tmp_path, options):
-    maps = [Flatten(SHAPE, centre=0.4, radius=1.5), DCT(SHAPE, 2, centre=0.4, radius=1.5)]
-    made = released(tmp_path / "run", maps=maps, epsilon=3.0, **options)
-    guarantee, planned = made.guarantee, made.queries()
-    assert guarantee["sound"]
-    assert guarantee["epsilon"] <= 3.0
-    assert guarantee["mu"] == pytest.approx(mu_of_epsilon(3.0, 1e-5), rel=1e-3)
-    spent = sum(1 / query.mechanism.sigma**2 * query.mechanism.sensitivity**2 for query in planned)
-    assert math.sqrt(spent) == pytest.approx(guarantee["mu"], rel=1e-3)
-    assert len(list((tmp_path / "run" / "releases").iterdir())) == len(planned)
-    assert float(made.loss(images(seed=3), Y)) < float(made.loss(images(seed=3), (Y + 1) % C))
+def test_releases_spend_the_budget(tmp_path, options):
+    maps = [flatten(), DCT(SHAPE, 2, centre=0.4, radius=1.5)]
+    made = release_sketch(tmp_path / "run", maps=maps, epsilon=3.0, **options)
+    assert made.guarantee["sound"]
+    assert made.guarantee["epsilon"] <= 3.0
+    assert made.guarantee["mu"] == pytest.approx(mu_of_epsilon(3.0, 1e-5), rel=1e-3)
+    squared_mu = 0.0
+    for query in made.queries():
+        squared_mu += (query.mechanism.sensitivity / query.mechanism.sigma) ** 2
+    assert math.sqrt(squared_mu) == pytest.approx(made.guarantee["mu"], rel=1e-3)
+    values = list((tmp_path / "run" / "releases").glob("*.pt"))
+    assert len(values) == len(made.queries())
+    images = make_images(seed=3)
+    assert float(made.loss(images, Y)) < float(made.loss(images, (Y + 1) % C))
 
 
 @pytest.mark.parametrize(
-    ("facts", "wanted"),
+    ("n_records", "n_classes", "mu", "shape", "plan"),
     [
-        ((60_000, 10, 2.0, (1, 28, 28)), (14, False)),
-        ((60_000, 10, 0.0543, (1, 28, 28)), (8, False)),  # MNIST, epsilon 0.2
-        ((7291, 10, 0.26, (1, 16, 16)), (7, False)),
-        ((7291, 10, 0.06, (1, 16, 16)), (5, True)),
-        ((4000, 0, 2.0, (3, 64, 64)), (14, False)),
-        ((10, 2, 0.1, (1, 4, 4)), (2, True)),
+        (60_000, 10, 2.0, (1, 28, 28), (14, False)),
+        (60_000, 10, 0.0543, (1, 28, 28), (8, False)),  # MNIST, epsilon 0.2
+        (7291, 10, 0.26, (1, 16, 16), (7, False)),
+        (7291, 10, 0.06, (1, 16, 16), (5, True)),
+        (4000, 0, 2.0, (3, 64, 64), (14, False)),
+        (10, 2, 0.1, (1, 4, 4), (2, True)),
     ],
 )
-def test_few_records_have_few_frequencies_or_one_second_moment(facts, wanted):
-    assert plan_sketch(*facts) == wanted
+def test_plan_of_few_records_has_few_frequencies(n_records, n_classes, mu, shape, plan):
+    assert plan_sketch(n_records, n_classes, mu, shape) == plan
 
 
-def test_without_classes(tmp_path):
-    made = released(tmp_path / "run", records=PrivateRecords(images()), n_classes=0)
-    assert float(made.loss(images(seed=4))) < float(made.loss(1 - images(seed=4)))
+def test_sketch_without_classes_takes_no_labels(tmp_path):
+    made = release_sketch(tmp_path / "run", records=PrivateRecords(make_images()), n_classes=0)
+    images = make_images(seed=4)
+    assert float(made.loss(images)) < float(made.loss(1 - images))
     with pytest.raises(InputError, match="labels"):
-        made.loss(images(), Y)
+        made.loss(images, Y)
 
 
-def test_files(tmp_path):
-    made = released(tmp_path / "run")
-    made.save(tmp_path / "sketch.pt")
-    again = Sketch(Flatten(SHAPE, centre=0.4, radius=1.5), C).load(tmp_path / "sketch.pt")
-    assert again.guarantee == made.guarantee
-    assert again.guarantee["epsilon"] <= 100
-    torch.testing.assert_close(again.loss(images(seed=5), Y), made.loss(images(seed=5), Y))
-    for other in (
+@pytest.fixture
+def saved(sketch, tmp_path):
+    """The path of a file of the sketch."""
+    sketch.save(tmp_path / "sketch.pt")
+    return tmp_path / "sketch.pt"
+
+
+def test_sketch_returns_from_its_file(sketch, saved):
+    read = Sketch(flatten(), C).load(saved)
+    images = make_images(seed=5)
+    assert read.guarantee == sketch.guarantee
+    assert read.guarantee["epsilon"] <= 100
+    torch.testing.assert_close(read.loss(images, Y), sketch.loss(images, Y))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
         DCT(SHAPE, 3),
         DCT(SHAPE, 4, centre=0.4, radius=1.5),
         Flatten(SHAPE, centre=0.3, radius=1.5),
-    ):
-        with pytest.raises(InputError, match=r"sketch\.pt"):
-            Sketch(other, C).load(tmp_path / "sketch.pt")
-    (tmp_path / "sketch.pt").write_bytes(b"damaged")
+    ],
+    ids=["another size", "another map", "another centre"],
+)
+def test_file_of_other_feature_maps_is_refused(saved, features):
     with pytest.raises(InputError, match=r"sketch\.pt"):
-        again.load(tmp_path / "sketch.pt")
+        Sketch(features, C).load(saved)
 
 
-def test_refusals(tmp_path, sketch):
-    flat = Flatten(SHAPE)
-    for call, said in (
-        (lambda: Sketch(flat, C).loss(images(), Y), "release"),
-        (lambda: sketch.loss(images()), "labels"),
-        (lambda: sketch.loss(images(), Y + 1), "labels"),
-        (lambda: sketch.loss(images(3, Y[:3]), torch.tensor([0, 0, 1])), "two"),
-        (lambda: Sketch([flat, flat], C, moments=[True]), "moments"),
-        (lambda: Sketch(flat, -1), "n_classes"),
-        (lambda: sketch.loss(images(), Y[1:]), "label per record"),
-        (lambda: Sketch(flat, C).save(tmp_path / "x.pt"), "release"),
-        (lambda: released(tmp_path / "run", n_classes=4), "n_classes"),
-        (lambda: released(tmp_path / "run", n_classes=0), "n_classes"),
-        (lambda: released(tmp_path / "run", maps=Flatten((1, 5, 5))), "records of"),
-    ):
-        with pytest.raises(InputError, match=said):
-            call()
-    assert not list(tmp_path.iterdir())  # nothing was released or written
+def test_damaged_file_is_refused(saved):
+    saved.write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"sketch\.pt"):
+        Sketch(flatten(), C).load(saved)
+
+
+def test_sketch_before_its_release_has_no_loss_and_no_file(tmp_path):
+    made = Sketch(flatten(), C)
+    with pytest.raises(InputError, match="release"):
+        made.loss(make_images(), Y)
+    with pytest.raises(InputError, match="release"):
+        made.save(tmp_path / "x.pt")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "labels"),
+        (Y + 1, "labels"),
+        (Y[1:], "label per record"),
+        (
+            torch.cat([torch.zeros(N - 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)]),
+            "two",
+        ),
+    ],
+    ids=["none", "outside", "one less", "one record of a class"],
+)
+def test_labels_that_do_not_fit_are_refused(sketch, labels, message):
+    with pytest.raises(InputError, match=message):
+        sketch.loss(make_images(), labels)
+
+
+def test_options_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="moments"):
+        Sketch([flatten(), flatten()], C, moments=[True])
+    with pytest.raises(InputError, match="n_classes"):
+        Sketch(flatten(), -1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_classes": 4}, "n_classes"),
+        ({"n_classes": 0}, "n_classes"),
+        ({"maps": Flatten((1, 5, 5))}, "records of"),
+    ],
+    ids=["more classes", "no classes", "another shape"],
+)
+def test_records_that_do_not_fit_release_nothing(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        release_sketch(tmp_path / "run", **options)
+    assert not list(tmp_path.iterdir())
