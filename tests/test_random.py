@@ -1,4 +1,4 @@
-"""The law of noise and subsets, that nothing can repeat them, and batches of them."""
+"""The law of noise and subsets, and that nothing can repeat them."""
 
 import itertools
 import math
@@ -8,11 +8,8 @@ import ssl
 
 import numpy as np
 import pytest
-import torch
-from factories import N, loader, records
 from scipy import stats
 
-from dpswd import FixedSizeSampler, InputError, ReleaseLoader
 from dpswd._random import SecureRandom, SeededRandom, normal, subset
 
 FALSE_ALARM = 1e-6  # chance that a correct generator fails a test here, over the choice of the seed
@@ -130,57 +127,3 @@ def test_normal_equals_box_muller(pairs, count, monkeypatch):
     assert np.abs(normal(SeededRandom(4), (count,)).numpy() - exact).max() < 10 * 2.0**-53 * float(
         exact.max()
     )
-
-
-def test_batches_are_uniform_and_say_nothing_about_the_next():
-    """Also where the batch does not divide the records; in a shuffled epoch two batches share no record."""
-    population, size, steps = 103, 10, 4001
-    batches = [
-        set(indices.tolist()) for indices in FixedSizeSampler(population, size, n_steps=steps)
-    ]
-    assert {len(batch) for batch in batches} == {size}  # no short last batch, no record twice
-    counts = np.bincount([index for batch in batches for index in batch], minlength=population)
-    # a count has variance T q (1 - q), less than a multinomial's: scale the statistic by (N - 1) / (N - B)
-    expected = steps * size / population
-    statistic = (
-        float(((counts - expected) ** 2 / expected).sum()) * (population - 1) / (population - size)
-    )
-    assert FALSE_ALARM < stats.chi2.sf(statistic, population - 1) < 1 - FALSE_ALARM
-    shared = sum(len(a & b) for a, b in itertools.pairwise(batches))
-    law = stats.hypergeom(population, size, size)
-    assert abs(shared - 4000 * law.mean()) / math.sqrt(4000 * law.var()) < stats.norm.isf(
-        FALSE_ALARM / 2
-    )
-    assert 4000 * law.mean() / math.sqrt(4000 * law.var()) > 50  # control: epochs would share none
-
-
-def test_fresh_for_every_sampler_and_every_pass():
-    torch.manual_seed(0)
-    sampler = FixedSizeSampler(10**15, 3, n_steps=2)
-    first, again = [[i.tolist() for i in sampler] for _ in range(2)]
-    torch.manual_seed(0)
-    other = [i.tolist() for i in FixedSizeSampler(10**15, 3, n_steps=2)]
-    assert len({tuple(i) for i in first + again + other}) == 6
-    assert not any(value in repr(vars(sampler)) for batch in first for value in map(str, batch))
-    assert len(next(iter(pickle.loads(pickle.dumps(sampler))))) == 3
-
-
-@pytest.mark.parametrize(
-    ("every", "done", "sizes"), [(1, 0, [4, 4, 4]), (2, 0, [4, 0, 4, 0, 4, 0]), (2, 3, [0, 4, 0])]
-)
-def test_handles_of_planned_releases_and_free_steps(every, done, sizes):
-    made = loader(3, every, batch_size=4)
-    made.n_done = lambda: done  # of a resumed run
-    batches = list(made)
-    assert [len(batch) for batch in batches] == sizes
-    assert (len(made), made.state_dict()) == (3 * every, {})
-    assert all(batch.to("cpu") is batch for batch in batches)
-
-
-def test_bad_input_of_batches():
-    for size, message in ((0, "batch_size >= 1"), (51, "<= 50, the number of records, got 51")):
-        with pytest.raises(InputError, match=message):
-            FixedSizeSampler(50, size, n_steps=3)
-    for name, value in (("batch_size", 0), ("batch_size", N + 1), ("n_releases", 0), ("every", 0)):
-        with pytest.raises(InputError, match=name):
-            ReleaseLoader(records(), **{"batch_size": 4, "n_releases": 3, name: value})

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from factories import MECHANISM, B, N, X, Y, booked, exact, loader, records
+from factories import MECHANISM, B, N, X, Y, booked, exact, loader, records, written
 
 import dpswd
 import dpswd.release
 from dpswd import (
+    Budget,
     BudgetExceededError,
     ClassCounts,
     ClassCovariances,
@@ -181,6 +182,38 @@ def test_stored_release_of_another_query_is_refused():
     query.recorder = StepRecorder(CountingSource(), stored=stored)
     with pytest.raises(InputError, match="query of the interrupted run"):
         query.release(records())
+
+
+@MODULES
+def test_release_of_a_handle_without_a_budget_is_refused(make):
+    module = make()
+    with pytest.raises(InputError, match="within a budget"):
+        release(module, records())
+    assert module.n_releases == 0
+
+
+def test_release_of_a_tensor_needs_no_budget():
+    """The drop-in of the paper, whose conditions the caller answers for."""
+    loss = make_loss()
+    loss.release(X[:B])
+    assert loss.n_releases == 1
+
+
+def test_budget_permits_the_planned_release_of_its_records(tmp_path):
+    handle = records()
+    query = ClassCounts(3)
+    with Budget(handle, [query], target_epsilon=1, target_delta=1e-4, run_dir=tmp_path):
+        with pytest.raises(InputError, match="another handle"):
+            query.release(records())
+        query.release(handle)
+        with pytest.raises(BudgetExceededError, match="at most 1"):
+            query.release(handle)
+        with pytest.raises(InputError, match="within a budget"):
+            ClassMeans(3, 3, sigma=1.0).release(handle)
+    with pytest.raises(BudgetExceededError, match="outside"):
+        query.release(handle)
+    assert query.n_releases == 1
+    assert written(tmp_path) == 1
 
 
 def test_clip_rows_scales_rows_one_by_one():
