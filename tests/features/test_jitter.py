@@ -5,19 +5,23 @@ import math
 import pytest
 import torch
 
-from dpswd.features.jitter import N_CODES, jitter
+from dpswd import InputError
+from dpswd.features.jitter import N_CODES, check_amounts, jitter
 
 FAR = 10.0  # a code whose uniform draw is 1
+AFFINE = ["right", "down", "angle", "wide", "high", "slant"]  # codes, in their order
 
 
-def codes(**draws):
-    values = torch.zeros(1, N_CODES)
-    for name, value in draws.items():
-        values[0, ["right", "down", "angle", "wide", "high", "slant"].index(name)] = value
-    return values
+def codes(**values):
+    """Codes (1, N_CODES) of one image, 0 but for the named ones."""
+    result = torch.zeros(1, N_CODES)
+    for name, value in values.items():
+        result[0, AFFINE.index(name)] = value
+    return result
 
 
 def dot():
+    """An image with one bright pixel, in the middle of 9 x 9."""
     image = torch.zeros(1, 1, 9, 9)
     image[0, 0, 4, 4] = 1
     return image
@@ -25,34 +29,47 @@ def dot():
 
 def centre_of_mass(image):
     weights = image[0, 0] / image.sum()
-    along = torch.arange(9.0)
-    return float(weights.sum(0) @ along), float(weights.sum(1) @ along)
+    positions = torch.arange(9.0)
+    return float(weights.sum(0) @ positions), float(weights.sum(1) @ positions)
 
 
-def test_a_shift_is_in_pixels_and_an_angle_in_degrees():
+@pytest.mark.parametrize(("name", "expected"), [("right", (2.0, 4.0)), ("down", (4.0, 2.0))])
+def test_shift_is_in_pixels(name, expected):
     """The map says where a pixel comes from: from the right, so that the dot goes left."""
-    for name, expected in (("right", (2.0, 4.0)), ("down", (4.0, 2.0))):
-        assert centre_of_mass(jitter(dot(), codes(**{name: FAR}), shift=2)) == pytest.approx(
-            expected, abs=1e-4
-        )
-    found = centre_of_mass(
-        jitter(dot().roll(3, 3), codes(angle=FAR), rotation=90)
-    )  # three to the right of the centre
-    assert (abs(found[1] - 4), found[0]) == pytest.approx((3, 4), abs=1e-3)
+    moved = jitter(dot(), codes(**{name: FAR}), shift=2)
+    assert centre_of_mass(moved) == pytest.approx(expected, abs=1e-4)
+
+
+def test_rotation_is_in_degrees():
+    right_of_the_centre = dot().roll(3, 3)  # by three pixels
+    x, y = centre_of_mass(jitter(right_of_the_centre, codes(angle=FAR), rotation=90))
+    assert x == pytest.approx(4, abs=1e-3)
+    assert abs(y - 4) == pytest.approx(3, abs=1e-3)
+
+
+def test_jitter_of_no_amount_changes_nothing():
     images = torch.rand(5, 3, 8, 6)
-    assert torch.allclose(
-        jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6
-    )  # of no amount
+    assert torch.allclose(jitter(images, torch.randn(5, N_CODES)), images, atol=1e-6)
+
+
+def test_equal_elastic_displacements_are_a_shift():
+    same = codes()
+    same[0, 6:31] = 1.0  # all control points to the right
+    moved = jitter(dot(), same, elastic=1.5)
+    assert centre_of_mass(moved) == pytest.approx((2.5, 4.0), abs=1e-4)
 
 
 def test_elastic_displacements_have_their_standard_deviation():
-    """Equal displacements at all control points are a shift; independent ones have the stated deviation."""
-    same = codes()
-    same[0, 6:31] = 1.0  # all points to the right
-    assert centre_of_mass(jitter(dot(), same, elastic=1.5)) == pytest.approx((2.5, 4.0), abs=1e-4)
     ramp = torch.arange(9.0).expand(2000, 1, 9, 9)
     draws = torch.randn(2000, N_CODES, generator=torch.Generator().manual_seed(0))
-    seen = (
-        jitter(ramp, draws, elastic=0.7)[:, 0, 4, 4] - 4
-    )  # the middle of 9 pixels is a control point
-    assert float(seen.std()) == pytest.approx(0.7, abs=5 * 0.7 / math.sqrt(2 * 2000))
+    moved = jitter(ramp, draws, elastic=0.7)
+    displacements = moved[:, 0, 4, 4] - 4  # the middle of 9 pixels is a control point
+    error = 0.7 / math.sqrt(2 * 2000)
+    assert float(displacements.std()) == pytest.approx(0.7, abs=5 * error)
+
+
+@pytest.mark.parametrize("amounts", [{"lift": 1.0}, {"zoom": -0.1}], ids=str)
+def test_check_amounts_refuses_unknown_and_negative_ones(amounts):
+    (name,) = amounts
+    with pytest.raises(InputError, match=name):
+        check_amounts(amounts)
