@@ -76,6 +76,8 @@ _MOSTLY_CLIPPED = 0.75
 _LEAST_SPREAD = 0.1
 # A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
 _LEAST_CELL = 0.1
+# Sum of the released sizes of levels of brightness, below which noise has left none of them.
+_LEAST_SIZE = 1e-9
 # Records that are drawn to find the tone curve.
 _N_TONES = 1000
 
@@ -146,6 +148,11 @@ def fit(
         )
     _check_structure(structure, records, n_reference)
     feature_map = _feature_map(records, structure, centre, radius)
+    if feature_map.dim != structure.dim:
+        raise InputError(
+            f"Expected a structure of {feature_map.dim} dimensions, got {structure.dim}; "
+            "forecast the structure of these records."
+        )
     queries = Queries.of(structure, records, noise_seed)
     setup = _Setup(records, structure, feature_map, queries, reference)
     if residual is None:
@@ -161,7 +168,7 @@ def fit(
     with budget:
         columns = _release_columns(setup)
         rows = _release_scale(setup, columns)
-        below = _release_tones(setup)
+        tones = _release_tones(setup)
         classes = _release_means(setup, rows, columns)
         spread = _release_moments(setup, rows, classes, rare)
         if progress and structure.n_classes > 1:
@@ -178,8 +185,8 @@ def fit(
     _set_decoding(generator, spread.rows)
     if residual:
         _set_residual(generator, spread.rows, residual_amplitude)
-    if below is not None:
-        _set_tones(generator, below)
+    if tones is not None:
+        _set_tones(generator, tones)
     if generator.jitter:
         _set_padding(generator)
     generator.class_names = records.classes
@@ -240,7 +247,7 @@ def _check_structure(structure: Structure, records: PrivateRecords, n_reference:
             f"Expected a structure of {records.n_classes} classes, got one of "
             f"{structure.n_classes}; {remedy}."
         )
-    if "columns" in structure.shares and records.bounds is None:
+    if structure.n_bins and records.bounds is None:
         raise InputError(
             "Expected bounds of the columns for a structure that releases them, got none; "
             "pass bounds=[(low, high), ...]."
@@ -307,7 +314,7 @@ class _ReleasedColumns:
     """Released distributions of the columns, and the sizes of the classes that follow from them."""
 
     scores: NormalScores
-    sizes: Tensor  # (C,), or (1,) where all classes have their distributions in common
+    sizes: Tensor  # (C,), or (1,) where all classes have distributions in common
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +383,7 @@ def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
         scale = setup.row_norm / math.sqrt(feature_map.dim)
         return RowMap(feature_map, scale, mean, columns.scores)
     query = setup.queries.overall
-    assert query is not None  # a structure without columns has it
+    assert query is not None  # a structure without columns releases it
     total, squares = query.release(setup.records, rows=feature_map)
     mean_square = squares / setup.n
     if mean_square > _MOSTLY_CLIPPED * RAW_NORM**2 and type(feature_map) is Flatten:
@@ -402,7 +409,7 @@ def _release_tones(setup: _Setup) -> Tensor | None:
     levels = partial(histogram, n_levels=setup.structure.n_levels)
     _, sums = query.release(setup.records, rows=levels)
     sizes = sums[0].clamp(min=0)
-    parts = sizes / sizes.sum().clamp(min=moments.LEAST_VARIANCE)
+    parts = sizes / sizes.sum().clamp(min=_LEAST_SIZE)
     return parts.cumsum(0)[:-1]
 
 
@@ -414,7 +421,7 @@ def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None
     """
     query = setup.queries.means
     if query is None:
-        assert columns is not None  # a structure without means has columns
+        assert columns is not None  # a structure without means releases columns
         means = torch.zeros(len(columns.sizes), rows.dim, dtype=torch.float64)
         return _Classes(columns.sizes, means, means[0])
     counts, sums = query.release(setup.records, rows=rows)

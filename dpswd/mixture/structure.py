@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
+from dpswd.errors import InputError
+
 __all__ = ["PublicResult", "Structure", "nearest_results"]
 
 # Bound R on the norm of a centred, scaled row; the queries of classes and cells clip to it.
@@ -72,6 +74,7 @@ class Structure:
         class_bound: Bound on the distance of a row from its class's mean, enforced by clipping.
         n_levels: Levels of brightness in the histogram of the pixels; 0 for no histogram.
         shares: Parts of the squared mu that the releases get, in their order; they add up to 1.
+            The names are those of :attr:`releases`.
         signal_to_noise: Forecast for each release under the reference spectrum, a ratio of norms.
         n_surviving: Forecast number of directions above the edge of the second moment of all
             classes.
@@ -81,6 +84,9 @@ class Structure:
         n_bins: Most bins of a column; 0 where the distributions of columns are not released.
         own_columns: Whether each class has its own distributions of columns.
         column_signal: The signal N mu / sqrt(2 d) of d columns with bounds; ``None`` without.
+
+    Raises:
+        InputError: If the shares are not those of the releases that the sizes ask for.
     """
 
     sample_shape: tuple[int, ...]
@@ -103,6 +109,33 @@ class Structure:
     n_bins: int = 0
     own_columns: bool = False
     column_signal: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse shares of other releases than the sizes ask for."""
+        if set(self.shares) != set(self.releases):
+            raise InputError(
+                f"Expected shares for the releases {', '.join(self.releases)}, got shares for "
+                f"{', '.join(self.shares)}; let dpswd.mixture.forecast.forecast choose them."
+            )
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Names of the releases that follow from the sizes, in their order."""
+        names = []
+        if self.n_bins:
+            names.append("columns")
+        else:
+            names.append("overall")
+        if self.n_levels:
+            names.append("tones")
+        if not self.own_columns:
+            names.append("means")
+        names.append("moments")
+        if self.n_cells > 1:
+            names.append("cell_means")
+        if self.n_cells > 1 and not self.by_reference:
+            names.append("cell_moments")
+        return tuple(names)
 
     @property
     def n_groups(self) -> int:

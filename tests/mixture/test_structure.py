@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from dpswd import InputError
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.structure import PublicResult, nearest_results
 
@@ -110,3 +111,9 @@ def test_structure_is_frozen_and_counts_its_releases():
     assert math.isclose(sum(structure.shares.values()), 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         structure.n_cells = 1
+
+
+def test_structure_refuses_shares_of_other_releases_than_its_sizes_ask_for():
+    structure = forecast(5000, (10,), 2, 2.0)
+    with pytest.raises(InputError, match="cell_moments"):
+        dataclasses.replace(structure, n_cells=1)
