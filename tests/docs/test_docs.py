@@ -18,7 +18,12 @@ from experiments.__main__ import available
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
 EXPERIMENTS = available()
 PYTHON = [ROOT / "README.md", DOCS / "howto" / "own-loss.md"]
