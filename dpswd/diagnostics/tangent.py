@@ -43,95 +43,160 @@ from scipy.spatial.distance import pdist
 
 Array = NDArray[np.float64]
 
-_MAX_SIGNS = 16  # at most 2^16 sign patterns for the exact norm of Theorem 5
+# The exact norm of Theorem 5 is a maximum over 2^m patterns of signs, for m hypotheses up to this.
+_MAX_SIGNS = 16
 
 
 def gibbs_distribution(risk: Array, beta: float, *, data: Array | None = None) -> Array:
-    """Return q (m,) for a risk matrix (m, n), hypotheses by records, and weights ``data`` (n,), uniform by default."""
-    return np.asarray(special.softmax(-beta * (risk.mean(axis=1) if data is None else risk @ data)))
+    """Return the Gibbs distribution q (m,).
+
+    Args:
+        risk: Risk matrix (m, n), hypotheses by records.
+        beta: Inverse temperature.
+        data: Weights (n,) of the records; uniform by default.
+    """
+    if data is None:
+        mean_risk = risk.mean(axis=1)
+    else:
+        mean_risk = risk @ data
+    return np.asarray(special.softmax(-beta * mean_risk))
 
 
 @dataclass(frozen=True)
 class TangentNorms:
-    """Operator norms and bounds at one data set, by theorem number. Diagnostics."""
+    """Operator norms and bounds at one data set, by theorem number. Diagnostics.
 
-    exact: dict[int, float | None]  # that of Theorem 5 is None for more than 16 hypotheses
-    centred: dict[int, float]  # bounds from centred risks, as in the module's table
-    printed: dict[
-        int, float
-    ]  # the paper's, with TV as half of the L1 norm; that of Theorem 5 is no bound
+    Attributes:
+        exact: Exact norms; that of Theorem 5 is ``None`` for more than 16 hypotheses.
+        centred: Bounds from centred risks, as in the module's table.
+        printed: Bounds of the paper, with TV as half of the L1 norm; that of Theorem 5 is no bound.
+    """
+
+    exact: dict[int, float | None]
+    centred: dict[int, float]
+    printed: dict[int, float]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: Definition 2 as tangent DP, Definition 1 beside it."""
+        theorems = {"total_variation": 3}
+        if 5 in self.exact:
+            theorems["sobolev"] = 5
+        tangent_dp = {}
+        differentiability = {}
+        for space, theorem in theorems.items():
+            differentiability[space] = self._values(theorem)
+            tangent_dp[space] = self._values(theorem + 1)
+        return {"tangent_dp": tangent_dp, "differentiability": differentiability}
 
-        def values(theorem: int) -> dict[str, float | None]:
-            centred, printed = self.centred[theorem], self.printed[theorem]
-            return {
-                "exact": self.exact[theorem],
-                "centred_bound": centred,
-                "printed_bound": printed,
-            }
-
-        spaces = {"total_variation": 3} | ({"sobolev": 5} if 5 in self.exact else {})
+    def _values(self, theorem: int) -> dict[str, float | None]:
+        """Return the norm and the two bounds of one theorem."""
         return {
-            "tangent_dp": {space: values(theorem + 1) for space, theorem in spaces.items()},
-            "differentiability": {space: values(theorem) for space, theorem in spaces.items()},
+            "exact": self.exact[theorem],
+            "centred_bound": self.centred[theorem],
+            "printed_bound": self.printed[theorem],
         }
 
 
 def tangent_norms(
     risk: Array, beta: float, *, q: Array | None = None, gradients: Array | None = None
 ) -> TangentNorms:
-    """Compute the exact norms and the bounds of the module's table from a risk matrix (m, n).
+    """Compute the exact norms and the bounds of the module's table.
 
-    ``q`` is the Gibbs distribution (m,), by default that of uniform weights. ``gradients`` are vectors (m, D) whose
-    Euclidean norms are H1(p) norms of the risks, ``sqrt(p_i) * grad_x r(w, x_i)`` flattened; without them Theorems 5
-    and 6 are left out.
+    Args:
+        risk: Risk matrix (m, n), hypotheses by records.
+        beta: Inverse temperature.
+        q: The Gibbs distribution (m,); that of uniform weights by default.
+        gradients: Vectors (m, D) whose Euclidean norms are H1(p) norms of the risks:
+            ``sqrt(p_i) * grad_x r(w, x_i)``, flattened. Without them Theorems 5 and 6 are left out.
     """
-    r, q = risk, gibbs_distribution(risk, beta) if q is None else q
-    c = r - q @ r  # (m, n)
-    largest_pair = (
-        float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0)) / 2
-    )  # extreme points of the ball
-    exact: dict[int, float | None] = {
-        3: beta * largest_pair,
-        4: beta * float(np.ptp(c, axis=1).max()),
-    }
-    centred = {3: beta * float((q @ np.abs(c)).max()), 4: 2 * beta * float(np.abs(c).max())}
-    printed = {3: 2 * beta * float((q @ np.abs(r)).max()), 4: 4 * beta * float(np.abs(r).max())}
-    if gradients is not None:
-        g, mean = gradients, q @ gradients
-        heights = np.linalg.norm(g - mean, axis=1)  # |c_w|_H1 (m,)
-        exact |= {5: _largest_signed(q[:, None] * (g - mean), beta), 6: beta * float(heights.max())}
-        centred |= {5: beta / 2 * float(q @ heights), 6: beta * float(pdist(g).max(initial=0.0))}
-        printed |= {
+    if q is None:
+        q = gibbs_distribution(risk, beta)
+    norms = _total_variation_norms(risk, beta, q)
+    if gradients is None:
+        return norms
+    sobolev = _sobolev_norms(gradients, beta, q)
+    return TangentNorms(
+        exact=norms.exact | sobolev.exact,
+        centred=norms.centred | sobolev.centred,
+        printed=norms.printed | sobolev.printed,
+    )
+
+
+def _total_variation_norms(r: Array, beta: float, q: Array) -> TangentNorms:
+    """Return norms and bounds of Theorems 3 and 4, for risks r (m, n)."""
+    c = r - q @ r  # centred risks (m, n)
+    # The extreme points of the unit ball of TV are differences of two records, each with weight 1.
+    largest_difference = float(pdist((q[:, None] * c).T, "cityblock").max(initial=0.0))
+    largest_range = float(np.ptp(c, axis=1).max())
+    return TangentNorms(
+        exact={3: beta * (largest_difference / 2), 4: beta * largest_range},
+        centred={
+            3: beta * float((q @ np.abs(c)).max()),
+            4: 2 * beta * float(np.abs(c).max()),
+        },
+        printed={
+            3: 2 * beta * float((q @ np.abs(r)).max()),
+            4: 4 * beta * float(np.abs(r).max()),
+        },
+    )
+
+
+def _sobolev_norms(g: Array, beta: float, q: Array) -> TangentNorms:
+    """Return norms and bounds of Theorems 5 and 6, for gradients g (m, D) of the risks."""
+    mean = q @ g
+    heights = np.linalg.norm(g - mean, axis=1)  # |c_w|_H1 (m,)
+    largest_height = float(heights.max())
+    largest_norm = float(np.linalg.norm(g, axis=1).max())
+    return TangentNorms(
+        exact={
+            5: _largest_signed(q[:, None] * (g - mean), beta),
+            6: beta * largest_height,
+        },
+        centred={
+            5: beta / 2 * float(q @ heights),
+            6: beta * float(pdist(g).max(initial=0.0)),
+        },
+        printed={
             5: beta * float(np.linalg.norm(mean)),
-            6: 2 * beta * float(np.linalg.norm(g, axis=1).max()),
-        }
-    return TangentNorms(exact, centred, printed)
+            6: 2 * beta * largest_norm,
+        },
+    )
 
 
 def _largest_signed(weighted: Array, beta: float) -> float | None:
-    """Return the largest norm of sum_w s_w q_w c_w over signs s, times beta / 2."""
+    """Return the largest norm of sum_w s_w q_w c_w over signs s, times beta / 2.
+
+    ``weighted`` has the rows q_w c_w (m, D); ``None`` for more than 16 hypotheses.
+    """
     if len(weighted) > _MAX_SIGNS:
         return None
     signs = np.array([*itertools.product((1.0, -1.0), repeat=len(weighted))])
-    return beta / 2 * float(np.linalg.norm(signs @ weighted, axis=1).max())
+    norms = np.linalg.norm(signs @ weighted, axis=1)
+    return beta / 2 * float(norms.max())
 
 
 @dataclass(frozen=True)
 class RemovalChanges:
-    """Change of q when a record is removed, for every record (n,)."""
+    """Change of q when a record is removed, for every record.
+
+    Attributes:
+        total_variation: Change (n,) in total variation.
+        log_ratio: Largest absolute change (n,) of ln q.
+        step: TV norm of the perturbation that removes a record, 1 / n.
+    """
 
     total_variation: Array
-    log_ratio: Array  # largest absolute change of ln q
-    step: float  # TV norm of the perturbation that removes a record, 1 / n
+    log_ratio: Array
+    step: float
 
 
 def removal_changes(risk: Array, beta: float) -> RemovalChanges:
     """Recompute q for a risk matrix (m, n) and uniform weights, without each record in turn."""
-    r, n = risk, risk.shape[1]
-    log_q = special.log_softmax(-beta * r.mean(axis=1))[:, None]
-    log_left = special.log_softmax(-beta * (r.sum(axis=1, keepdims=True) - r) / (n - 1), axis=0)
-    tv = 0.5 * np.abs(np.exp(log_left) - np.exp(log_q)).sum(axis=0)
-    return RemovalChanges(np.asarray(tv), np.asarray(np.abs(log_left - log_q).max(axis=0)), 1 / n)
+    n = risk.shape[1]
+    mean_risk = risk.mean(axis=1)
+    mean_risk_without = (risk.sum(axis=1, keepdims=True) - risk) / (n - 1)  # (m, n)
+    log_q = special.log_softmax(-beta * mean_risk)[:, None]
+    log_q_without = special.log_softmax(-beta * mean_risk_without, axis=0)
+    total_variation = 0.5 * np.abs(np.exp(log_q_without) - np.exp(log_q)).sum(axis=0)
+    log_ratio = np.abs(log_q_without - log_q).max(axis=0)
+    return RemovalChanges(np.asarray(total_variation), np.asarray(log_ratio), 1 / n)

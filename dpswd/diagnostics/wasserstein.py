@@ -4,8 +4,8 @@ Definition 3. A mechanism M is :math:`(\mu, \varepsilon)`-WDP if for all adjacen
 
 .. math:: W_\mu(M(D), M(D')) = \Big( \inf_\gamma \int \|x - y\|^\mu \, d\gamma(x, y) \Big)^{1/\mu} \le \varepsilon .
 
-The unit of :math:`\varepsilon` is that of the output, not that of a log-likelihood ratio. Definition 4 (Kantorovich
-DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
+The unit of :math:`\varepsilon` is that of the output, not that of a log-likelihood ratio.
+Definition 4 (Kantorovich DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
 :math:`\Pr[W_\mu \ge \varepsilon] \le \delta` where the distance is random.
 
 docs/notions.md has a verdict for every statement of the paper, with tests. No value of this module may
@@ -20,7 +20,8 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-_FAR_RATIO = 40.0  # |mean| / std above which the Gaussian's mass beyond 0 is below e^-800
+# |mean| / std above which the mass of the Gaussian beyond 0 is below e^-800.
+_FAR_RATIO = 40.0
 
 
 def gaussian_distance(mean_gap: float, std: float, other_std: float, order: float) -> float:
@@ -29,7 +30,8 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
     The monotone map between the laws is affine, so the distance is
     :math:`(E|N(a - b, (s - t)^2)|^\mu)^{1/\mu}`. For s = t that is ``|a - b|`` for every s.
     """
-    return math.exp(float(log_absolute_moment(order, mean_gap, abs(std - other_std))) / order)
+    log_moment = float(log_absolute_moment(order, mean_gap, abs(std - other_std)))
+    return math.exp(log_moment / order)
 
 
 def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
@@ -65,28 +67,35 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
             return np.asarray(order * np.log(location))
     with np.errstate(over="ignore"):
         ratio = location / std
-    far = ratio > _FAR_RATIO
-    near_log = order / 2 * math.log(2) + _log_poisson_mixture(
-        order, np.where(far, 0.0, ratio) ** 2 / 2
-    )
-    far_log = _log_binomial_series(order, np.where(far, ratio, 2 * _FAR_RATIO))
-    return np.asarray(order * math.log(std) + np.where(far, far_log, near_log))
+    is_far = ratio > _FAR_RATIO
+    # Each series is computed at a harmless ratio where the other one is used.
+    near_ratio = np.where(is_far, 0.0, ratio)
+    far_ratio = np.where(is_far, ratio, 2 * _FAR_RATIO)
+    log_mixture = _log_poisson_mixture(order, near_ratio**2 / 2)
+    near_log = order / 2 * math.log(2) + log_mixture
+    far_log = _log_binomial_series(order, far_ratio)
+    log_of_standard = np.where(is_far, far_log, near_log)
+    return np.asarray(order * math.log(std) + log_of_standard)
 
 
 def _log_poisson_mixture(order: float, x: Array) -> Array:
-    reach = float(x.max(initial=0.0)) + order
-    k = np.arange(math.ceil(reach + 12 * math.sqrt(reach) + 60))
-    gammas = (
-        special.gammaln((order + 1) / 2 + k) - special.gammaln(0.5 + k) - special.gammaln(k + 1)
-    )
-    terms = special.xlogy(k, x[..., None]) - x[..., None] + gammas
-    return np.asarray(special.logsumexp(terms, axis=-1))
+    r"""Return the log of :math:`\sum_k e^{-x} x^k / k!\, \Gamma((p+1)/2 + k) / \Gamma(1/2 + k)`."""
+    largest_mean = float(x.max(initial=0.0)) + order
+    n_terms = math.ceil(largest_mean + 12 * math.sqrt(largest_mean) + 60)
+    k = np.arange(n_terms)
+    log_gammas = special.gammaln((order + 1) / 2 + k) - special.gammaln(0.5 + k)
+    log_poisson = special.xlogy(k, x[..., None]) - x[..., None]
+    log_terms = log_poisson + (log_gammas - special.gammaln(k + 1))
+    return np.asarray(special.logsumexp(log_terms, axis=-1))
 
 
 def _log_binomial_series(order: float, ratio: Array) -> Array:
-    term, total = np.ones_like(ratio), np.ones_like(ratio)
+    r"""Return the log of :math:`\rho^p \sum_j \binom{p}{2j} (2j-1)!!\, \rho^{-2j}`, with the ratio :math:`\rho`."""
+    term = np.ones_like(ratio)
+    total = np.ones_like(ratio)
     for j in range(math.ceil(order / 2) + 12):
-        term = term * ((order - 2 * j) * (order - 2 * j - 1) / (2 * j + 2)) / ratio / ratio
+        factor = (order - 2 * j) * (order - 2 * j - 1) / (2 * j + 2)
+        term = term * factor / ratio / ratio
         total = total + term
     return np.asarray(order * np.log(ratio) + np.log(total))
 
@@ -101,20 +110,22 @@ def step_loss(
     In the authors' program ``gradient_distances`` are those of all pairs of eight gradients; with the absolute
     components of one difference of gradients it is the bracket of the printed theorem (:func:`theorem_2_loss`).
     """
-    q, distances = sampling_rate, np.asarray(gradient_distances, dtype=float)
+    q = sampling_rate
+    distances = np.asarray(gradient_distances, dtype=float)
     std = sigma * math.sqrt(2 - 2 * q + 2 * q * q)
-    return math.exp(
-        float(special.logsumexp(log_absolute_moment(order, q * distances, std))) / order
-    )
+    log_moments = log_absolute_moment(order, q * distances, std)
+    log_sum = float(special.logsumexp(log_moments))
+    return math.exp(log_sum / order)
 
 
 def theorem_2_loss(
     order: float, differences: ArrayLike, sigma: float, sampling_rate: float
 ) -> float:
     r"""Loss of one step as Theorem 2 is printed: :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`."""
-    return min(
-        step_loss(order, np.abs(row), sigma, sampling_rate) for row in np.asarray(differences)
-    )
+    losses = []
+    for difference in np.asarray(differences):
+        losses.append(step_loss(order, np.abs(difference), sigma, sampling_rate))
+    return min(losses)
 
 
 class WassersteinAccountant:
@@ -126,13 +137,18 @@ class WassersteinAccountant:
     """
 
     def __init__(self, *, order: float, beta: float, sigma: float, sampling_rate: float) -> None:
-        self.order, self.beta, self.sigma, self.sampling_rate = order, beta, sigma, sampling_rate
+        self.order = order
+        self.beta = beta
+        self.sigma = sigma
+        self.sampling_rate = sampling_rate
         self.total_loss = 0.0  # in gradient units
 
     def step(self, gradient_distances: ArrayLike, *, sigma: float | None = None) -> None:
         """Add the loss of a step with these distances; ``sigma`` overrides its noise."""
-        used = self.sigma if sigma is None else sigma
-        self.total_loss += step_loss(self.order, gradient_distances, used, self.sampling_rate)
+        if sigma is None:
+            sigma = self.sigma
+        loss = step_loss(self.order, gradient_distances, sigma, self.sampling_rate)
+        self.total_loss += loss
 
     def get_wdp(self, delta: float) -> float:
         r"""Corollary 1: :math:`\sum_t L_t - \ln(\delta) / \beta`, in gradient units."""
