@@ -22,90 +22,165 @@ from dpswd.report.gdp import TradeOff
 
 Array = NDArray[np.float64]
 
+# Fewest runs per data set of which bounds are computed.
 MIN_TRIALS = 50
-_THRESHOLD_SHARE = 0.15  # of the runs, for choosing the threshold
-_CANDIDATES = 400  # thresholds to choose from
-_CAUTION = 1e-4  # factor on the confidence level at which thresholds are compared
+# Part of the runs on which the threshold is chosen; they are not counted afterwards.
+_PART_FOR_THRESHOLD = 0.15
+# Number of thresholds that are compared.
+_N_CANDIDATES = 400
+# Factor on the level at which thresholds are compared: with few errors, one threshold is better
+# than another mostly by chance, and a strict level prefers those with more errors.
+_CAUTION = 1e-4
+# Scores and error rates are kept away from infinity and zero by these.
+_LARGEST_SCORE = 1e300
+_SMALLEST_RATE = 1e-300
 
 
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
     """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``."""
     errors = np.asarray(errors)
-    return np.where(
-        errors >= trials, 1.0, stats.beta.isf(level, errors + 1, np.maximum(trials - errors, 1))
-    )
+    successes = np.maximum(trials - errors, 1)
+    limit = stats.beta.isf(level, errors + 1, successes)
+    return np.where(errors >= trials, 1.0, limit)
 
 
 def _mu(fpr: ArrayLike, fnr: ArrayLike) -> Array:
+    """Return mu of the Gaussian trade-off curve through a point (fpr, fnr)."""
     return np.asarray(stats.norm.isf(fpr) - stats.norm.ppf(fnr), dtype=float)
 
 
-def lower_bounds(fpr: float, fnr: float, delta: float) -> tuple[float, float]:
-    """Compute lower bounds, at least 0, on mu, and on epsilon at ``delta``, from the error rates of a test."""
+def mu_lower_bound(fpr: float, fnr: float) -> float:
+    """Return the lower bound on mu, at least 0, from the error rates of a test."""
+    return max(0.0, float(_mu(fpr, fnr)))
+
+
+def epsilon_lower_bound(fpr: float, fnr: float, delta: float) -> float:
+    """Return the lower bound on epsilon at ``delta``, at least 0, from the error rates of a test."""
     ratio = max((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
-    return max(0.0, float(_mu(fpr, fnr))), math.log(max(1.0, ratio))
+    return math.log(max(1.0, ratio))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of an attack: one test, whose two error limits and bounds hold together with ``confidence``."""
+    """Result of an attack: one test, whose error limits and bounds hold together with ``confidence``.
+
+    Attributes:
+        mu_lower: Lower bound on mu.
+        epsilon_lower: Lower bound on epsilon at ``delta``.
+        fpr: Upper limit of the false-positive rate.
+        fnr: Upper limit of the false-negative rate.
+        delta: Where epsilon is evaluated.
+        confidence: Probability with which the bounds hold.
+        trials: Runs per data set, those for choosing the threshold included.
+        best_provable_mu: Bound on mu that these runs would give without a single error.
+    """
 
     mu_lower: float
-    epsilon_lower: float  # at ``delta``
-    fpr: float  # at most
-    fnr: float  # at most
+    epsilon_lower: float
+    fpr: float
+    fnr: float
     delta: float
     confidence: float
-    trials: int  # runs per data set, those for choosing the threshold included
-    best_provable_mu: float  # bound on mu that these runs would give without a single error
+    trials: int
+    best_provable_mu: float
 
 
 def evaluate(
     first: ArrayLike, second: ArrayLike, *, delta: float = 1e-5, confidence: float = 0.99
 ) -> Evidence:
-    """Compute lower bounds, which hold together with ``confidence``, from the scores (n,) of independent runs."""
+    """Compute lower bounds on mu and epsilon from the scores of an attack.
+
+    Args:
+        first: Scores (n,) of independent runs on the first data set, at least ``MIN_TRIALS``.
+        second: Scores (n,) of as many runs on the second.
+        delta: Where epsilon is evaluated.
+        confidence: Probability with which the bounds hold together.
+
+    Raises:
+        InputError: If scores are too few, of different numbers, or not numbers.
+    """
     probability(delta=delta, confidence=confidence)
-    one, two = (np.clip(array("scores", scores), -1e300, 1e300) for scores in (first, second))
-    if one.ndim != 1 or one.shape != two.shape or len(one) < MIN_TRIALS:
+    scores_of_first = _checked_scores(first)
+    scores_of_second = _checked_scores(second)
+    if scores_of_first.shape != scores_of_second.shape:
         raise InputError(
-            f"Expected equally many scores of both data sets, at least {MIN_TRIALS}, got {one.shape} and {two.shape}."
+            "Expected equally many scores of both data sets, "
+            f"got {scores_of_first.shape} and {scores_of_second.shape}."
         )
-    if np.isnan(one).any() or np.isnan(two).any():
+    n_trials = len(scores_of_first)
+    n_for_threshold = math.ceil(_PART_FOR_THRESHOLD * n_trials)
+    n_counted = n_trials - n_for_threshold
+    level = (1 - confidence) / 2  # each of the two limits fails with this probability
+    threshold = _threshold(
+        scores_of_first[:n_for_threshold], scores_of_second[:n_for_threshold], level * _CAUTION
+    )
+    false_positives = int((scores_of_first[n_for_threshold:] > threshold).sum())
+    false_negatives = int((scores_of_second[n_for_threshold:] <= threshold).sum())
+    fpr = float(upper_limit(false_positives, n_counted, level))
+    fnr = float(upper_limit(false_negatives, n_counted, level))
+    without_error = float(upper_limit(0, n_counted, level))
+    return Evidence(
+        mu_lower=mu_lower_bound(fpr, fnr),
+        epsilon_lower=epsilon_lower_bound(fpr, fnr, delta),
+        fpr=fpr,
+        fnr=fnr,
+        delta=delta,
+        confidence=confidence,
+        trials=n_trials,
+        best_provable_mu=mu_lower_bound(without_error, without_error),
+    )
+
+
+def _checked_scores(values: ArrayLike) -> Array:
+    """Return finite scores (n,); raise an :class:`InputError` if they are too few or not numbers."""
+    scores = np.clip(array("scores", values), -_LARGEST_SCORE, _LARGEST_SCORE)
+    if scores.ndim != 1 or len(scores) < MIN_TRIALS:
+        raise InputError(
+            f"Expected equally many scores of both data sets, at least {MIN_TRIALS}, "
+            f"got {scores.shape}."
+        )
+    if np.isnan(scores).any():
         raise InputError("Expected scores that are numbers, got nan; check the attack.")
-    cut = math.ceil(_THRESHOLD_SHARE * len(one))
-    counted, level = len(one) - cut, (1 - confidence) / 2
-    threshold = _threshold(one[:cut], two[:cut], level * _CAUTION)
-    errors = [int((one[cut:] > threshold).sum()), int((two[cut:] <= threshold).sum())]
-    fpr, fnr, faultless = upper_limit([*errors, 0], counted, level).tolist()
-    best, _ = lower_bounds(faultless, faultless, delta)
-    return Evidence(*lower_bounds(fpr, fnr, delta), fpr, fnr, delta, confidence, len(one), best)
+    return np.asarray(scores)
 
 
 def _threshold(one: Array, two: Array, level: float) -> float:
     """Return the threshold with the best bound on mu at ``level``.
 
-    At a strict level, the one with more errors is preferred among similar thresholds: few errors are mostly chance.
+    At a strict level, the one with more errors is preferred among similar thresholds: few errors
+    are mostly chance. Where several thresholds are equally good, the middle one is returned.
     """
     pooled = np.unique(np.concatenate([one, two]))
     if len(pooled) == 1:
         return float(pooled[0])
     between = pooled[:-1] / 2 + pooled[1:] / 2
-    between = between[np.unique(np.linspace(0, len(between) - 1, _CANDIDATES).astype(int))]
-    above = len(one) - np.searchsorted(np.sort(one), between, side="right")
-    below = np.searchsorted(np.sort(two), between, side="right")
-    value = _mu(upper_limit(above, len(one), level), upper_limit(below, len(two), level))
-    best = np.flatnonzero(value >= value.max() - 1e-9)
-    return float(between[best[len(best) // 2]])  # the middle one, where several separate the runs
+    places = np.linspace(0, len(between) - 1, _N_CANDIDATES).astype(int)
+    candidates = between[np.unique(places)]
+    false_positives = len(one) - np.searchsorted(np.sort(one), candidates, side="right")
+    false_negatives = np.searchsorted(np.sort(two), candidates, side="right")
+    fpr = upper_limit(false_positives, len(one), level)
+    fnr = upper_limit(false_negatives, len(two), level)
+    bounds = _mu(fpr, fnr)
+    best = np.flatnonzero(bounds >= bounds.max() - 1e-9)
+    middle = best[len(best) // 2]
+    return float(candidates[middle])
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim of an accountant: no test has error rates below the trade-off curve."""
+    """Claim of an accountant: no test has error rates below the trade-off curve.
+
+    Attributes:
+        mu: Upper bound on mu.
+        epsilon: Upper bound on epsilon at the delta of the claim.
+        curve: Trade-off curve, which is stronger than mu wherever mu is not tight.
+        assumptions: What the claim rests on.
+    """
 
     mu: float
     epsilon: float
-    curve: TradeOff  # stronger than mu wherever mu is not tight
-    assumptions: list[str]
+    curve: TradeOff
+    assumptions: tuple[str, ...]
 
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
@@ -117,8 +192,8 @@ class Claim:
 
     def mu_at(self, fpr: float) -> float:
         """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
-        fnr = max(float(self.curve.fnr([fpr])[0]), 1e-300)
-        return min(self.mu, max(0.0, float(_mu(fpr, fnr))))
+        fnr = max(float(self.curve.fnr([fpr])[0]), _SMALLEST_RATE)
+        return min(self.mu, mu_lower_bound(fpr, fnr))
 
     def is_consistent_with(self, evidence: Evidence) -> bool:
         """Whether no bound in ``evidence`` exceeds the claim, and its test lies on or above the curve."""

@@ -9,6 +9,9 @@ log-likelihood ratio. With :math:`b` rows per value, :math:`s_j = -2 c_j / b` an
 
 Noisy rows are scored before their last sort, because the claim does not rely on it. A pair of runs, one on each data
 set, uses the same directions, which halves the cost and leaves the error rates as they are.
+
+With ``per_unit`` = c records of a unit, N units have c equal records each, and those of one unit are replaced: c entries
+of a column are then -c, which lie in the first or in the last blocks.
 """
 
 import copy
@@ -35,14 +38,25 @@ from dpswd.mechanism import Mechanism, ProjectionMechanism
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch, PrivateRecords, Stored
 from dpswd.release import Recorder
+from dpswd.units import Units
 
-_LENGTH = 1000.0  # norm of z, in units of the bound on rows
-_SECONDS = 45.0  # of an audit without ``trials``
-_FEW_TRIALS, _MANY_TRIALS = 20_000, 200_000  # runs per data set, if there is time
-_LARGE_MU = 4.0  # above it errors are rare and need many trials
-_ENOUGH_TRIALS = 1000  # with fewer runs per data set, releases per run are reduced instead
-_QUERIED = 10  # records of a query
-_SILENT = 1e-9  # noise, relative to sigma, of the releases that give the exact values of a query
+# Norm of z, in units of the bound on rows: a missing clip then shows.
+_LENGTH = 1000.0
+# Duration of an audit without ``trials``.
+_SECONDS = 45.0
+# Runs per data set, if there is time: the few, and the many where errors are rare.
+_FEW_TRIALS = 20_000
+_MANY_TRIALS = 200_000
+# Value of mu above which errors are rare and need many trials.
+_LARGE_MU = 4.0
+# With fewer runs per data set than this, the releases of a run are reduced instead.
+_ENOUGH_TRIALS = 1000
+# Number of records that a query reads.
+_QUERIED = 10
+# Noise, relative to sigma, of the releases that give the exact values of a query.
+_SILENT = 1e-9
+# Pairs of runs that are timed; the first one warms up.
+_N_TIMED = 6
 
 
 class Unrecorded(Recorder):
@@ -77,17 +91,23 @@ class _Audited(DPSlicedWassersteinLoss):
         self.used: list[Tensor] = []
 
     def draw_projections(self) -> Tensor:
+        """Draw directions for the first run of a pair; return them again for the second."""
         if self.again:
             return self.used.pop(0)
-        self.used.append(super().draw_projections())
-        return self.used[-1]
+        projections = super().draw_projections()
+        self.used.append(projections)
+        return projections
 
     def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        return (
-            super().compute_statistic(rows, labels, projections).sort(dim=-2).values
-        )  # same law of the release
+        """Sort every column of the exact values, so that the attack knows where the record is.
+
+        The noise is the same for all rows, so the law of the sorted release does not change.
+        """
+        values = super().compute_statistic(rows, labels, projections)
+        return values.sort(dim=-2).values
 
     def discard_order(self, values: Tensor) -> Tensor:
+        """Return noisy rows as they are: the claim does not rely on their last sort."""
         return values
 
 
@@ -105,31 +125,40 @@ class ProjectionGame:
     ) -> None:
         at_least(1, sample_size=sample_size, n_releases=n_releases)
         at_least(0, seed=seed)
-        self.mechanism, self.sample_size, self.n_releases = mechanism, sample_size, n_releases
+        self.mechanism = mechanism
+        self.sample_size = sample_size
+        self.n_releases = n_releases
         self.rate = mechanism.batch_size / sample_size
         z = np.random.default_rng(seed).standard_normal(mechanism.dim)
         z *= _LENGTH * mechanism.row_norm / np.linalg.norm(z)
         self.record = torch.from_numpy(z).to(torch.float32)
-        self.clipped = (
-            mechanism.row_norm * self.record.double() / self.record.double().norm()
-        )  # (d,)
+        direction = self.record.double() / self.record.double().norm()
+        self.clipped = mechanism.row_norm * direction  # (d,)
         self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
-        labels = torch.zeros(sample_size, dtype=torch.int64) if mechanism.n_classes else None
-        classes, layout = range(mechanism.n_classes or 0) or None, Layout.of(self.record[None])
-        self.records = []  # handles of both data sets, whose records are computed when they are opened
-        for replaced in (False, True):
-            rows = Stored(
-                partial(self.rows, replaced=replaced), (sample_size, mechanism.dim), torch.float32
-            )
-            self.records.append(
-                PrivateRecords.from_values(rows, labels, classes=classes, layout=layout)
-            )
+        self.records = [self._handle(replaced=False), self._handle(replaced=True)]
+
+    def _handle(self, replaced: bool) -> PrivateRecords:
+        """Return a handle of one data set, whose records are computed when they are opened."""
+        n_records = self.sample_size * self.mechanism.per_unit
+        read = partial(self.rows, replaced=replaced)
+        rows = Stored(read, (n_records, self.mechanism.dim), torch.float32)
+        labels = None
+        classes = None
+        if self.mechanism.n_classes is not None:
+            labels = torch.zeros(n_records, dtype=torch.int64)
+            classes = range(self.mechanism.n_classes)
+        units = None
+        if self.mechanism.per_unit > 1:
+            names = np.arange(n_records) // self.mechanism.per_unit
+            units = Units.draw(names, self.mechanism.per_unit)
+        layout = Layout.of(self.record[None])
+        return PrivateRecords.from_values(rows, labels, classes=classes, layout=layout, units=units)
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
-        """Return the records (n, d) at ``index`` of one data set; record 0 is the one that differs."""
+        """Return the records (n, d) at ``index`` of one data set; those of the first unit differ."""
         rows = self.record.repeat(len(index), 1)
         if replaced:
-            rows[index == 0] *= -1
+            rows[index < self.mechanism.per_unit] *= -1
         return rows
 
     def play(self, replaced: bool) -> float:
@@ -137,9 +166,8 @@ class ProjectionGame:
         self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
             self.loss.used.clear()
-        return self.score(
-            np.array([self.log_ratio(release) for release in self.releases(replaced)])
-        )
+        ratios = [self.log_ratio(release) for release in self.releases(replaced)]
+        return self.score(np.array(ratios))
 
     def releases(self, replaced: bool) -> Iterable[Release]:
         """Make the releases of one run on one data set."""
@@ -147,21 +175,38 @@ class ProjectionGame:
             yield self.loss.release(PrivateBatch(self.records[replaced], self.mechanism.batch_size))
 
     def score(self, ratios: NDArray[np.float64]) -> float:
-        """Return the log-likelihood ratio of a run from those of its releases (T,), given the record is in each."""
+        """Return the log-likelihood ratio of a run.
+
+        Args:
+            ratios: Those of its releases (T,), given that the record is in each of them.
+        """
         if self.rate == 1:
             return float(ratios.sum())
-        return float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratios).sum())
+        log_of_absent = math.log1p(-self.rate)
+        log_of_present = math.log(self.rate) + ratios
+        return float(np.logaddexp(log_of_absent, log_of_present).sum())
 
     def log_ratio(self, release: Release) -> float:
-        """Return the log of the likelihood of a release with the replaced record over that without it."""
+        """Return the log of the likelihood of a release with the replaced record over that without it.
+
+        With units, the c replaced entries of a column fill its first or last blocks, the last of them in part.
+        """
         mechanism = self.mechanism
-        values = (
-            release.values if mechanism.n_classes is None else release.values[0]
-        )  # (m, k); all rows are of class 0
+        values = release.values  # (m, k)
+        if mechanism.n_classes is not None:
+            values = release.values[0]  # all rows are of class 0
         c = release.projections.T @ self.clipped  # (k,)
-        moved = torch.where(c > 0, values[0], values[-1])
-        shift = -2 * c / mechanism.block_size
-        return float(shift @ (moved - c - shift / 2)) / mechanism.sigma**2
+        ratio = 0.0
+        n_left = mechanism.per_unit
+        block = 0
+        while n_left > 0:
+            n_here = min(n_left, mechanism.block_size)
+            moved = torch.where(c > 0, values[block], values[-1 - block])
+            shift = -2 * c * n_here / mechanism.block_size
+            ratio += float(shift @ (moved - c - shift / 2)) / mechanism.sigma**2
+            n_left -= n_here
+            block += 1
+        return ratio
 
 
 class QueryGame:
@@ -183,31 +228,41 @@ class QueryGame:
         silent.mechanism = dataclasses.replace(
             query.mechanism, sigma=_SILENT * query.mechanism.sigma
         )
-        first, second = (silent.coordinates(silent.release(records)) for records in self.data)
+        first = silent.coordinates(silent.release(self.data[0]))
+        second = silent.coordinates(silent.release(self.data[1]))
         self.difference: Tensor = second - first
         self.middle: Tensor = (first + second) / 2
         self.moved = float(self.difference.norm()) / query.mechanism.sigma
 
     def play(self, replaced: bool) -> float:
         """Make one release; see :class:`Game`."""
-        released = self.query.coordinates(self.query.release(self.data[replaced]))
+        values = self.query.coordinates(self.query.release(self.data[replaced]))
         sigma: float = self.query.mechanism.sigma
-        return float(((released - self.middle) * self.difference).sum()) / sigma**2
+        product = ((values - self.middle) * self.difference).sum()
+        return float(product) / sigma**2
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Evidence):
-    """Evidence and the claim that it is compared with; docs/audit.md explains the fields."""
+    """Evidence and the claim that it is compared with; docs/audit.md explains the fields.
+
+    Attributes:
+        mu_claimed: The claimed mu.
+        mu_claimed_at_fpr: The claimed mu at the measured false-positive rate.
+        epsilon_claimed: The claimed epsilon.
+        passed: Whether no measured point lies below the claimed trade-off curve.
+        n_releases: Number T of releases.
+        releases_audited: Releases per run of the game, which the claim is for; fewer than T if time was short.
+        assumptions: Assumptions of the claim.
+    """
 
     mu_claimed: float
     mu_claimed_at_fpr: float
     epsilon_claimed: float
-    passed: bool  # whether no measured point lies below the claimed trade-off curve
-    n_releases: int  # T
-    releases_audited: (
-        int  # per run of the game, which the claim is for; fewer than T if time was short
-    )
-    assumptions: list[str]  # of the claim
+    passed: bool
+    n_releases: int
+    releases_audited: int
+    assumptions: tuple[str, ...]
 
     @classmethod
     def of(
@@ -268,29 +323,49 @@ def audit(
             "Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing."
         )
 
-    def claimed(count: int) -> Claim:
-        account = PrivacyAccountant(accountant).step(
-            mechanism, sample_size=sample_size, n_releases=count
-        )
-        return Claim.of(account, delta)
-
     game = partial(ProjectionGame, mechanism, sample_size, seed=seed, loss=loss)
-    claim, audited = claimed(n_releases), n_releases
+    claim = _claim(mechanism, sample_size, n_releases, accountant, delta)
+    n_audited = n_releases
     if trials is None:
-        trials, audited = _affordable(game(1), n_releases, claim.mu)
-        claim = claimed(audited)
-    evidence = run_game(game(audited), trials, delta=delta, confidence=confidence)
-    return AuditResult.of(claim, evidence, n_releases, audited)
+        pair_seconds = _seconds_of_a_pair(game(1))
+        n_audited = _affordable_releases(pair_seconds, n_releases)
+        trials = _affordable_trials(pair_seconds, n_audited, claim.mu)
+        claim = _claim(mechanism, sample_size, n_audited, accountant, delta)
+    evidence = run_game(game(n_audited), trials, delta=delta, confidence=confidence)
+    return AuditResult.of(claim, evidence, n_releases, n_audited)
 
 
-def _affordable(game: Game, releases: int, mu: float) -> tuple[int, int]:
-    """Return runs per data set and releases per run: small and large mu need more runs, long runs are shortened."""
-    timed = timeit.repeat(lambda: (game.play(False), game.play(True)), number=1, repeat=6)
-    one = float(np.median(timed[1:]))  # after a warm-up
-    wanted = (
-        _MANY_TRIALS
-        if mu > _LARGE_MU
-        else int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
+def _claim(
+    mechanism: ProjectionMechanism,
+    sample_size: int,
+    n_releases: int,
+    accountant: str,
+    delta: float,
+) -> Claim:
+    """Return the claim of the accountant for some releases."""
+    account = PrivacyAccountant(accountant)
+    account.step(mechanism, sample_size=sample_size, n_releases=n_releases)
+    return Claim.of(account, delta)
+
+
+def _seconds_of_a_pair(game: Game) -> float:
+    """Return the median duration of a run on each data set."""
+    durations = timeit.repeat(
+        lambda: (game.play(False), game.play(True)), number=1, repeat=_N_TIMED
     )
-    releases = max(1, min(releases, int(_SECONDS / (one * _ENOUGH_TRIALS))))
-    return max(MIN_TRIALS, min(wanted, int(_SECONDS / (one * releases)))), releases
+    return float(np.median(durations[1:]))
+
+
+def _affordable_releases(pair_seconds: float, n_releases: int) -> int:
+    """Return the releases per run, such that there is time for enough runs."""
+    most = int(_SECONDS / (pair_seconds * _ENOUGH_TRIALS))
+    return max(1, min(n_releases, most))
+
+
+def _affordable_trials(pair_seconds: float, n_releases: int, mu: float) -> int:
+    """Return the runs per data set for which there is time; small and large mu need more of them."""
+    n_trials = _MANY_TRIALS
+    if mu <= _LARGE_MU:
+        n_trials = int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))
+    most = int(_SECONDS / (pair_seconds * n_releases))
+    return max(MIN_TRIALS, min(n_trials, most))

@@ -13,7 +13,13 @@ import dpswd.audit.game
 import dpswd.queries
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.pld import gaussian_delta
-from dpswd.audit.bounds import Claim, evaluate, lower_bounds, upper_limit
+from dpswd.audit.bounds import (
+    Claim,
+    epsilon_lower_bound,
+    evaluate,
+    mu_lower_bound,
+    upper_limit,
+)
 from dpswd.audit.game import ProjectionGame, QueryGame, audit, run_game
 from dpswd.errors import InputError
 from dpswd.loss import DPSlicedWassersteinLoss, Release
@@ -50,7 +56,7 @@ def claim(made, sample_size, releases=1, delta=1e-5):
 
 def exact(game, projections):
     """Values of both data sets without noise."""
-    index = torch.arange(game.mechanism.batch_size)
+    index = torch.arange(game.mechanism.n_rows)
     labels = torch.zeros_like(index) if game.mechanism.n_classes else None
     return [
         game.loss.exact_values(game.rows(index, replaced), labels, projections)
@@ -59,7 +65,17 @@ def exact(game, projections):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, QUANTILES, {"n_classes": 3}, QUANTILES | {"n_classes": 2}, {"kind": "iid"}]
+    "changes",
+    [
+        {},
+        QUANTILES,
+        {"n_classes": 3},
+        QUANTILES | {"n_classes": 2},
+        {"kind": "iid"},
+        {"per_unit": 3},
+        QUANTILES | {"per_unit": 3},
+        QUANTILES | {"per_unit": 3, "n_classes": 2},
+    ],
 )
 def test_score_is_the_likelihood_ratio_and_the_pair_is_the_worst(changes):
     made = mechanism(**changes)
@@ -95,6 +111,7 @@ def test_scores_have_the_law_of_the_claim():
     [
         QUANTILES | {"sigma": 0.15, "n_classes": 2},  # mu = 2.36
         {"kind": "iid", "n_projections": 400, "sigma": 4.0},  # mu = 2.52
+        QUANTILES | {"sigma": 0.15, "per_unit": 3},  # three records of a person at once
     ],
 )
 def test_bound_is_close_without_subsampling(changes):
@@ -194,9 +211,8 @@ def test_rates_of_a_gaussian_give_its_mu_and_at_most_its_epsilon():
     bounds = []
     for threshold in np.linspace(-6, 8, 1401):
         fpr, fnr = float(stats.norm.sf(threshold)), float(stats.norm.cdf(threshold - mu))
-        lower = lower_bounds(fpr, fnr, delta)
-        assert lower[0] == pytest.approx(mu, abs=1e-6)
-        bounds.append(lower[1])
+        assert mu_lower_bound(fpr, fnr) == pytest.approx(mu, abs=1e-6)
+        bounds.append(epsilon_lower_bound(fpr, fnr, delta))
     assert 0.9 * epsilon < max(bounds) <= epsilon + 0.01
 
 
