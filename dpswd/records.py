@@ -152,7 +152,7 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
-        X, unit_names = _without_units(X, unit, per_unit)
+        X, unit_names = without_units(X, unit, per_unit)
         values, layout = as_records(X, unreadable=unreadable)
         notices = []  # lines about facts that are taken from the records
         numbers = None
@@ -384,7 +384,7 @@ class PrivateRecords(_Handle):
         return digest.hexdigest()
 
 
-def _without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
+def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
     """Return the records without a column of units, and the name of the unit of every record."""
     if unit is None:
         if per_unit != 1:

@@ -466,7 +466,7 @@ class _Part(nn.Module):
 
     def release(self, records: PrivateRecords) -> None:
         """Release centre and scale, then means of the rows that follow from them, then moments."""
-        n = len(records)
+        n = records.n_entries
         total, squares = self.overall.release(records, rows=self.features)
         mean, variance = mean_and_spread(total, squares, n, self.overall.mechanism.sigma)
         self.centre.copy_(mean)

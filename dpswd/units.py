@@ -13,11 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._labels import Key, label_key
 from dpswd._random import SecureRandom
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 
 __all__ = ["Units"]
+
+# Keys of names that are missing.
+_MISSING = {"", "nan", "none", "<na>", "nat"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,19 +50,19 @@ class Units:
         """Draw the entries of every unit by the secret generator.
 
         Args:
-            names: Name of the unit of every record, text or a number. Names are equal if their texts are:
-                the number 7, 7.0 and the text "7" are one unit.
+            names: Name of the unit of every record, text or a number. Names are compared as labels
+                are (:mod:`dpswd._labels`): the number 7, 7.0 and the text "7" are one unit.
             per_unit: Number c >= 1 of entries of a unit.
 
         Raises:
             InputError: If a record has no unit, or ``per_unit`` is no positive integer.
         """
         at_least(1, per_unit=per_unit)
-        texts = [_text(name) for name in names]
-        number_of: dict[str, int] = {}
-        for text in texts:
-            number_of.setdefault(text, len(number_of))
-        numbers = np.array([number_of[text] for text in texts], dtype=np.int64)
+        keys_of_names = [_key(name) for name in names]
+        number_of: dict[Key, int] = {}
+        for key in keys_of_names:
+            number_of.setdefault(key, len(number_of))
+        numbers = np.array([number_of[key] for key in keys_of_names], dtype=np.int64)
         sizes = np.bincount(numbers)
         # records in the order of their units, and in random order within a unit
         keys = SecureRandom().words(len(numbers))
@@ -72,18 +76,12 @@ class Units:
         return len(self.entries)
 
 
-def _text(name: Any) -> str:
-    """Return the text of the name of a unit; refuse a missing one."""
-    if isinstance(name, np.generic | Tensor):
-        name = name.item()
-    if isinstance(name, bytes):
-        name = name.decode(errors="backslashreplace")
-    if isinstance(name, float) and name.is_integer():
-        name = int(name)
-    text = str(name).strip()
-    if text.lower() in ("", "nan", "none", "<na>", "nat"):
+def _key(name: Any) -> Key:
+    """Return the key of the name of a unit, by which names are compared; refuse a missing one."""
+    key = label_key(name)
+    if str(key).lower() in _MISSING:
         raise InputError(
             "Expected the unit of every record, got a record without one; "
             "give such a record a unit of its own."
         )
-    return text
+    return key

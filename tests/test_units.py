@@ -1,11 +1,13 @@
 """Units: the entries that are drawn, the sensitivity for neighbours that differ in a unit, the law of S."""
 
+import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from factories import write_images
 from observation import differences, distance, observe, stated_mu
 
 from dpswd import (
@@ -15,13 +17,17 @@ from dpswd import (
     ClassMeans,
     ColumnCounts,
     DPSlicedWassersteinLoss,
+    PrivateAdapter,
+    PrivateGenerator,
     PrivateRecords,
     ProjectionMechanism,
     ReleaseLoader,
     SumAndNorm,
 )
 from dpswd._random import SeededRandom
-from dpswd.errors import InputError
+from dpswd.commands.main import main
+from dpswd.data import read
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.sensitivity import ProjectionLaw
 from dpswd.slices import random_projections
 from dpswd.units import Units
@@ -278,3 +284,82 @@ def test_secret_draw_has_no_seed():
     units = [Units.draw(np.repeat(np.arange(50), 4), 1).entries for _ in range(2)]
     assert not torch.equal(*units)
     assert SeededRandom(0).words(1) == SeededRandom(0).words(1)  # control: a seed would repeat
+
+
+# Files, estimators and commands
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of three records for each of twenty persons, with two classes."""
+    generator = np.random.default_rng(0)
+    path = tmp_path / "scans.csv"
+    lines = ["patient,a,b,diagnosis"]
+    for number in range(60):
+        a, b = generator.random(2).round(3)
+        lines.append(f"p{number % 20},{a},{b},{number % 2}")
+    path.write_text("\n".join(lines) + "\n")
+    (tmp_path / "bounds.csv").write_text("column,low,high\na,0,1\nb,0,1\n")
+    return path
+
+
+def test_generate_protects_persons_and_leaves_their_column_out(
+    table, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = f"generate {table} --target diagnosis --classes 0 1 --bounds bounds.csv --delta 0.01"
+    with pytest.warns(UtilityWarning):
+        assert main([*words.split(), "--unit", "patient", "--per-unit", "3", "--out", "run"]) == 0
+    facts = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert facts["unit"] == "one person, at most 3 records"
+    assert facts["sample_size"] == 20
+    assert "unit of protection is one record" not in " ".join(facts["not_covered"])
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "one person, at most 3 records" in report
+    assert "one person, at most 3 records" in capsys.readouterr().out
+    synthetic = np.load(tmp_path / "run" / "synthetic.npz")
+    assert synthetic["columns"].tolist() == ["a", "b"]
+    assert len(synthetic["data"]) == 60
+
+
+def test_a_folder_of_each_person_is_a_unit(tmp_path):
+    for kind in ("ill", "well"):
+        for person in ("anna", "bert", "carl"):
+            images = {f"{number}.png": np.zeros((8, 8)) for number in range(2)}
+            write_images(tmp_path / kind / person, images)
+    records = read(tmp_path, size=8, channels=1, unit="folder", per_unit=2)
+    assert records.classes == ["ill", "well"]
+    assert len(records) == 3  # folders of one name are one person
+    assert records.n_entries == 6
+
+
+def test_an_array_of_an_archive_names_the_units(tmp_path):
+    path = tmp_path / "scans.npz"
+    np.savez(path, features=np.zeros((6, 2), dtype=np.float32), patient=[1, 1, 2, 2, 3, 3])
+    assert len(read(path, unit="patient")) == 3
+    with pytest.raises(InputError, match="unit to be an array"):
+        read(path, unit="person")
+
+
+def test_estimators_protect_persons(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = generator.random((120, 2))
+    unit = np.arange(120) // 3
+    made = PrivateGenerator(
+        delta=0.01, bounds=[(0, 1)] * 2, unit=unit, per_unit=3, run_dir=tmp_path / "g"
+    ).fit(rows)
+    assert made.guarantee_["unit"] == "one person, at most 3 records"
+    X = pd.DataFrame({"a": rows[:, 0], "b": rows[:, 1], "person": unit})
+    domain = np.where(np.arange(120) < 60, 1, -1)
+    adapter = PrivateAdapter(delta=0.01, unit="person", run_dir=tmp_path / "a")
+    adapter.fit(X, np.arange(120) % 2, sample_domain=domain)
+    assert adapter.guarantee_["unit"] == "one person, at most 1 record"
+    assert adapter.n_features_in_ == 2
+
+
+def test_one_record_is_the_unit_where_none_is_stated(tmp_path):
+    records = PrivateRecords(torch.zeros(8, DIM))
+    query = SumAndNorm(DIM)
+    with Budget(records, [query], target_epsilon=1, target_delta=0.01, run_dir=tmp_path) as budget:
+        query.release(records)
+    assert budget.statement()["unit"] == "one record"

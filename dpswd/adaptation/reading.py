@@ -42,10 +42,12 @@ class Target:
     Attributes:
         records: Records (n, *shape).
         files: Names (n,) of the files of images of a folder; none otherwise.
+        unit_names: Name (n,) of the person of each record, if units were asked for.
     """
 
     records: Array
     files: tuple[str, ...]
+    unit_names: tuple[str, ...] | None = None
 
 
 def read_source(data: str, *, size: int | None = None, **options: Any) -> Source:
@@ -109,7 +111,7 @@ def read_records(
         )
     if values.shape != records.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
-    return Target(records.numpy(), benchmark.files)
+    return Target(records.numpy(), benchmark.files, benchmark.unit_names)
 
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:

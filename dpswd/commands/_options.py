@@ -57,11 +57,28 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     group.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
     group.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     group.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
+    add_units(group)
     group.add_argument(
         "--bounds",
         type=Path,
         metavar="FILE",
         help=".csv of column, low, high and perhaps kind (numeric, integer, binary)",
+    )
+
+
+def add_units(parser: Any) -> None:
+    """Add the options that name the person of each record to a parser or a group of it."""
+    parser.add_argument(
+        "--unit",
+        metavar="COLUMN|folder",
+        help="what names the person of each record: a column, an array, or folder (of images)",
+    )
+    parser.add_argument(
+        "--per-unit",
+        type=int,
+        default=1,
+        metavar="N",
+        help="records of a person that enter at most (default: 1)",
     )
 
 
@@ -86,6 +103,8 @@ def read_records(
         **options,
         root=arguments.root,
         target=arguments.target,
+        unit=arguments.unit,
+        per_unit=arguments.per_unit,
         unreadable=arguments.unreadable,
         bounds=bounds,
         kinds=kinds,
@@ -161,7 +180,8 @@ def _check_names(names: list[str], arguments: Namespace) -> None:
     is_known_target = arguments.target in (None, *columns)
     if not columns or "" in columns or not is_known_target:
         return  # the records have no names, or are refused when they are read
-    columns = [name for name in columns if name != arguments.target]
+    no_facts = (arguments.target, arguments.unit)
+    columns = [name for name in columns if name not in no_facts]
     for column, name in zip_longest(columns, names):
         if column != name:
             raise InputError(

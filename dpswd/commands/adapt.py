@@ -9,6 +9,7 @@ from dpswd.commands._options import (
     FORMATS,
     JITTER,
     add_reading,
+    add_units,
     check_outside,
     constants_of,
     run_directory,
@@ -61,6 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/adapted"), help="directory (default: runs/adapted)"
     )
+    add_units(parser)
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
 
 
@@ -77,6 +79,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     from dpswd._distributed import Processes
     from dpswd.adaptation.reading import read_records, read_source
+    from dpswd.data.tables import target_of
     from dpswd.estimators.adapter import PrivateAdapter
 
     source = read_source(
@@ -85,6 +88,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         channels=options.pop("channels", None),
         root=arguments.root,
         target=options.get("target"),
+        # A source with the column of persons has it left out, as the target has.
+        unit=target_of(arguments.source, arguments.root, arguments.unit),
         unreadable=arguments.unreadable,
     )
     target = read_records(
@@ -93,12 +98,19 @@ def run(arguments: Namespace) -> dict[str, Any]:
         source.columns,
         root=arguments.root,
         target=options.pop("target", None),
+        unit=arguments.unit,
+        per_unit=arguments.per_unit,
         unreadable=arguments.unreadable,
     )
     n_source = len(source.records)
     n_target = len(target.records)
+    unit_names = None
+    if target.unit_names is not None:
+        unit_names = [None] * n_source + list(target.unit_names)
     adapter = PrivateAdapter(
         **_with_image_map(options),
+        unit=unit_names,
+        per_unit=arguments.per_unit,
         run_dir=arguments.out,
         resume=arguments.resume,
         verbose=not arguments.json,

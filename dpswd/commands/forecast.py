@@ -45,7 +45,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         public = _stated_facts(arguments)
     else:
         public = _facts_of_data(arguments)
-    estimator = PrivateGenerator(arguments.epsilon, arguments.delta, bounds=public.bounds)
+    estimator = PrivateGenerator(
+        arguments.epsilon, arguments.delta, bounds=public.bounds, per_unit=arguments.per_unit
+    )
     structure = estimator.forecast(public.shape, public.n, public.n_classes)
     text = str(structure)
     if arguments.class_sizes is not None:
@@ -68,10 +70,10 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
     return _PublicFacts(
         records.shape,
-        len(records),
+        records.n_entries,
         records.n_classes,
         records.bounds,
-        f"From {arguments.data}: {len(records)} records of shape {records.shape}, "
+        f"From {arguments.data}: {records.n_entries} records of shape {records.shape}, "
         f"{records.n_classes or 'no'} classes. These facts are treated as public, by generate too; "
         "nothing else is used.",
     )

@@ -89,7 +89,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     records = read_records(arguments, constants)
     n = arguments.n
     if n is None:
-        n = min(len(records), _MAX_SYNTHETIC)
+        n = min(records.n_entries, _MAX_SYNTHETIC)
     return generate(
         records,
         directory,
@@ -135,7 +135,7 @@ def generate(
     files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
     expectation = estimator.generator_.structure.verdict
     if records.n_classes:
-        sizes = [part * len(records) for part in estimator.generator_.proportions]
+        sizes = [part * records.n_entries for part in estimator.generator_.proportions]
         rarest = estimator.generator_.structure.rarest(sizes, released=True)
         expectation += f"\n{rarest}"
     suffix = "npz" if records.bounds is None else "csv"
@@ -144,7 +144,7 @@ def generate(
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
-        "n_records": len(records),
+        "n_records": records.n_entries,
         "n_synthetic": n,
         "synthetic": synthetic_line(n, proportions if records.n_classes else ""),
         "expected": expectation,

@@ -28,12 +28,12 @@ class _Reader:
 
 
 _READERS = {  # by ending; that of a folder is empty
-    "": _Reader(read_images, frozenset({"size", "channels", "classes"})),
-    ".npz": _Reader(read_arrays, frozenset({"classes"})),
+    "": _Reader(read_images, frozenset({"size", "channels", "classes", "unit"})),
+    ".npz": _Reader(read_arrays, frozenset({"classes", "unit"})),
     ".npy": _Reader(read_arrays),
-    ".csv": _Reader(read_table, frozenset({"classes", "target"})),
+    ".csv": _Reader(read_table, frozenset({"classes", "target", "unit"})),
 }
-_OPTIONS = ("channels", "classes", "size", "target")  # of which each reader knows some
+_OPTIONS = ("channels", "classes", "size", "target", "unit")  # of which each reader knows some
 _FACES_SIZE = 64  # side of the faces of CelebA where none is stated
 
 
@@ -48,6 +48,8 @@ def read(
     target: str | None = None,
     bounds: Sequence[tuple[float, float]] | None = None,
     kinds: Sequence[str] | None = None,
+    unit: str | None = None,
+    per_unit: int = 1,
     unreadable: Unreadable = "refuse",
     download: bool = False,
     in_memory: bool | None = None,
@@ -75,6 +77,10 @@ def read(
         target: Column of the classes in a ``.csv`` file.
         bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        unit: What names the person of each record: a column of a ``.csv`` file, an array of an
+            ``.npz`` file, or ``"folder"``, the innermost folder of an image, below that of the
+            class. The guarantee then protects a person with all records (docs/theory/units.md).
+        per_unit: Number of records of a person that enter at most.
         unreadable: ``"zero"`` maps a record with NaN, or an unreadable image, to zeros;
             ``"refuse"`` raises.
         download: Let torchvision fetch a benchmark.
@@ -95,11 +101,13 @@ def read(
         classes=classes,
         labelled=labelled,
         target=target,
+        unit=unit,
+        per_unit=per_unit,
         unreadable=unreadable,
         download=download,
         in_memory=in_memory,
     )
-    return _read(data, options).private(bounds, kinds)
+    return _read(data, options).private(bounds, kinds, per_unit)
 
 
 def read_public(data: str | Path, **options: Any) -> Benchmark:
@@ -127,6 +135,7 @@ def read_public(data: str | Path, **options: Any) -> Benchmark:
         records.classes,
         records.files,
         records.columns,
+        records.unit_names,
     )
 
 

@@ -53,6 +53,7 @@ class Benchmark:
         classes: Names of the classes; ``None`` without classes.
         files: Names of the files of images, if they were read from a folder.
         columns: Names of the columns of rows, if the file has them.
+        unit_names: Name of the person of each training record, if units were asked for.
 
     Example:
         >>> digits = benchmark("digits")
@@ -69,6 +70,7 @@ class Benchmark:
     classes: list[Any] | None = None
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    unit_names: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

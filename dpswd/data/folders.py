@@ -27,6 +27,9 @@ from dpswd.data.reading import ReadOptions, ReadRecords, report_name
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
+# Value of ``unit`` with which the innermost folder is the person.
+_UNIT_FOLDER = "folder"
+
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 # A smaller image has no shape that a generator could learn.
@@ -48,6 +51,9 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
     else 64; ``channels`` likewise. Without ``classes`` they are the innermost folders in
     alphabetical order, the empty ones, too; one folder, or none, means no labels. Images that are
     not held in memory are decoded anew at every pass.
+
+    With ``unit="folder"`` the innermost folder is the person, and the one above it the class, for
+    example ``ill/patient7/scan2.png``. Folders of one name are one person, also in two classes.
 
     Raises:
         InputError: If there are no images, or images outside the folders of the classes.
@@ -73,7 +79,7 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         public_facts["classes"] = as_classes(classes)
     labels = None
     if has_labels:
-        labels = _labels(listing.images, classes)
+        labels = _labels(listing.images, classes, options)
     images = Images(path, listing.images, form.size, form.channels, options.unreadable)
     stored = Stored(images.decode, images.shape, torch.uint8, images.key)
     return ReadRecords(
@@ -83,6 +89,7 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         notices=(taken_from_records(**public_facts),) if public_facts else (),
         note=listing.note(path),
         files=tuple(listing.images),
+        unit_names=_unit_names(listing.images, options),
     )
 
 
@@ -118,29 +125,55 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
     if options.classes is None:
         folders = listing.folders
         place = "the innermost folders (the classes)"
+        if options.unit is not None:
+            folders = sorted({_class_of(image, options) for image in listing.images})
+            place = "folders of persons within folders of classes"
     else:
         folders = [str(name) for name in as_classes(options.classes)]
         place = f"the folders {', '.join(folders)}"
     known = set(folders)
     for image in listing.images:
-        if _folder_of(image) not in known:
+        if _class_of(image, options) not in known:
             raise InputError(
                 f"Expected images of {path} in {place}, got {image}; move it, or add its class."
             )
     return folders
 
 
-def _labels(images: Sequence[str], folders: list[str]) -> Labels:
+def _labels(images: Sequence[str], folders: list[str], options: ReadOptions) -> Labels:
     """Return the classes of images by their folders."""
     numbers = {folder: number for number, folder in enumerate(folders)}
-    return Labels(
-        torch.tensor([numbers[_folder_of(image)] for image in images]), as_classes(folders)
-    )
+    labels = [numbers[_class_of(image, options)] for image in images]
+    return Labels(torch.tensor(labels), as_classes(folders))
 
 
-def _folder_of(image: str) -> str:
-    """Return the relative path of the folder of an image, "." for the folder that is read."""
-    return PurePosixPath(image).parent.as_posix()
+def _class_of(image: str, options: ReadOptions) -> str:
+    """Return the relative path of the folder of the class, "." for the folder that is read.
+
+    It is the folder of the image, or with units the one above it.
+    """
+    folder = PurePosixPath(image).parent
+    if options.unit is not None:
+        folder = folder.parent
+    return folder.as_posix()
+
+
+def _unit_names(images: Sequence[str], options: ReadOptions) -> tuple[str, ...] | None:
+    """Return the name of the folder of each image, which is its person; ``None`` without units."""
+    if options.unit is None:
+        return None
+    if options.unit != _UNIT_FOLDER:
+        raise InputError(
+            f'Expected unit="folder" (--unit folder) for a folder of images, got '
+            f"{options.unit!r}: the innermost folder is then the person."
+        )
+    names = [PurePosixPath(image).parent.name for image in images]
+    if "" in names:
+        raise InputError(
+            "Expected images in a folder for each person (--unit folder), got images without one; "
+            "put them into folders."
+        )
+    return tuple(names)
 
 
 def _form_of(path: Path, images: Sequence[str], options: ReadOptions) -> _Form:

@@ -65,6 +65,8 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
         if options.classes is None and part.labels is not None and "classes" in loaders:
             options = replace(options, classes=loaders["classes"]().tolist())
         records = _read_part(path, loaders, part, options)
+        if options.unit is not None:
+            records = replace(records, unit_names=_unit_names(path, loaders, options.unit))
         if "columns" in loaders:
             records = replace(records, columns=tuple(map(str, loaders["columns"]())))
         test_names = _TEST_PARTS.get(part.records)
@@ -77,6 +79,21 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
             records = replace(records, test=test.public())
     note = f"The records are {part.records} of {path.name}; its other parts are not read."
     return replace(records, note=note)
+
+
+def _unit_names(path: Path, loaders: Loaders, unit: str) -> tuple[str, ...]:
+    """Return the entries of the array that names the unit of every record, as text."""
+    if unit not in loaders:
+        names = ", ".join(loaders)[:_MAX_MESSAGE]
+        raise InputError(
+            f"Expected unit to be an array of {path}, got {unit!r}; its arrays are {names}."
+        )
+    array = loaders[unit]()
+    if array.ndim != 1:
+        raise InputError(
+            f"Expected the units {unit!r} of {path} as an array (N,), got shape {array.shape}."
+        )
+    return tuple(map(str, array.tolist()))
 
 
 @dataclass(frozen=True)

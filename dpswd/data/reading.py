@@ -20,6 +20,7 @@ from dpswd._public_facts import taken_from_records
 from dpswd._validate import choice
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records, Stored
+from dpswd.units import Units
 
 # NumPy and zipfile raise these on damaged files.
 _DAMAGED = (
@@ -45,6 +46,8 @@ class ReadOptions:
     classes: Sequence[Any] | None = None
     labelled: bool = True
     target: str | None = None
+    unit: str | None = None
+    per_unit: int = 1
     unreadable: Unreadable = "refuse"
     download: bool = False
     in_memory: bool | None = None
@@ -52,6 +55,11 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         choice(("refuse", "zero"), unreadable=self.unreadable)
+        if self.unit is None and self.per_unit != 1:
+            raise InputError(
+                f"Expected unit (--unit) with per_unit={self.per_unit!r}, got none; "
+                "name the person of every record."
+            )
 
     def stay_on_disk(self, stored: Stored) -> bool:
         """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
@@ -75,6 +83,7 @@ class ReadRecords:
         note: Line about what was read.
         files: Names of the files of images.
         columns: Names of the columns of a table, or of an array beside which they are written.
+        unit_names: Name of the unit of every record (N,), if units were asked for.
         test: Public records for evaluation, if they were asked for and there are any.
     """
 
@@ -87,6 +96,7 @@ class ReadRecords:
     note: str = ""
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    unit_names: tuple[str, ...] | None = None
     test: Records | None = None
 
     @property
@@ -94,13 +104,16 @@ class ReadRecords:
         """Names of the classes, or ``None`` without labels."""
         return None if self.labels is None else self.labels.classes
 
-    def private(self, bounds: Any = None, kinds: Sequence[str] | None = None) -> PrivateRecords:
+    def private(
+        self, bounds: Any = None, kinds: Sequence[str] | None = None, per_unit: int = 1
+    ) -> PrivateRecords:
         """Print the lines about the records, and return the handle.
 
         Args:
             bounds: Public bounds of the columns.
             kinds: Public kinds of the columns. Those of a table with bounds, which need kinds, are
                 taken from its entries if they are not stated.
+            per_unit: Number of records of a unit that enter at most, where there are units.
         """
         notices = list(self.notices)
         if self.labels is not None and self.labels.notice is not None:
@@ -119,6 +132,9 @@ class ReadRecords:
         for line in (self.note, *notices):
             if line:
                 say(line)
+        units = None
+        if self.unit_names is not None:
+            units = Units.draw(self.unit_names, per_unit)
         return PrivateRecords.from_values(
             self.values,
             None if self.labels is None else self.labels.numbers,
@@ -128,6 +144,7 @@ class ReadRecords:
             taken=notices,
             bounds=bounds,
             kinds=kinds,
+            units=units,
         )
 
     def public(self) -> Records:

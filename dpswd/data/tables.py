@@ -66,6 +66,14 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
         cells = columns.pop(options.target)
         if options.labelled:
             labels = _labels(cells, options, path)
+    unit_names = None
+    if options.unit is not None:
+        if options.unit not in columns:
+            raise InputError(
+                f"Expected unit to be a column of {path}, {header or 'without names'}, got "
+                f"{options.unit!r}; name the column of the person of each record."
+            )
+        unit_names = columns.pop(options.unit)
     _check_numbers(columns, options, path)
     rows = np.array([[_number(cell) for cell in column] for column in columns.values()]).T
     layout = Layout(
@@ -78,6 +86,7 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
         layout,
         kinds=[_kind(column) for column in rows.T],
         columns=tuple(map(str, columns)) if header else None,
+        unit_names=unit_names,
     )
 
 

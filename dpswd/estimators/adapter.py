@@ -26,7 +26,8 @@ from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.files.classifiers import read_classifier, write_classifier
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateRecords, without_units
+from dpswd.units import Units
 
 __all__ = ["PrivateAdapter"]
 
@@ -66,6 +67,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         min_shift: Least shift of the classes for which the method is used; see
             :mod:`dpswd.adaptation.classifier`. 0 always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records, at least 10.
+        unit: The person of each record: an array (N,) with an entry for every record of ``fit``, of
+            which those of the source are not used, or the name of a column of a DataFrame. The
+            guarantee then protects a person with all records (docs/theory/units.md).
+        per_unit: Number of records of a person that enter at most.
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by
             ``dpswd ledger create``.
@@ -103,6 +108,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         normalise: bool = False,
         min_shift: float = MIN_SHIFT,
         n_synthetic: int = 4000,
+        unit: Any = None,
+        per_unit: int = 1,
         run_dir: str | Path | None = None,
         shared_ledger: str | Path | None = None,
         random_state: int | None = 0,
@@ -115,6 +122,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.normalise = normalise
         self.min_shift = min_shift
         self.n_synthetic = n_synthetic
+        self.unit = unit
+        self.per_unit = per_unit
         self.run_dir = run_dir
         self.shared_ledger = shared_ledger
         self.random_state = random_state
@@ -148,7 +157,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         mu = self._mu()
         seed = self._public_seed()
         directory = self._start()
-        domains = _split(X, y, sample_domain)
+        X, unit_names = without_units(X, self.unit, self.per_unit)
+        domains = _split(X, y, sample_domain, unit_names)
         self._columns = _column_names(X)
         if columns is not None:
             self._columns = tuple(columns)
@@ -180,7 +190,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         classifier = adapt(
             self._space,
             self._target,
-            _as_values(X),
+            _as_values(self._without_unit_column(X)),
             np.asarray(y),
             method=self.method,
             min_shift=self.min_shift,
@@ -199,12 +209,12 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             InputError: If the records do not fit.
         """
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict(_as_values(_in_order(X, classifier)))
+        return classifier.predict(self._values_of(X, classifier))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict_proba(_as_values(_in_order(X, classifier)))
+        return classifier.predict_proba(self._values_of(X, classifier))
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to one file, which :meth:`load` reads.
@@ -236,6 +246,16 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         result.guarantee_ = guarantee
         return result
 
+    def _values_of(self, X: Any, classifier: TargetClassifier) -> Array:
+        """Return the values of records whose columns are those of the classifier."""
+        return _as_values(_in_order(self._without_unit_column(X), classifier))
+
+    def _without_unit_column(self, X: Any) -> Any:
+        """Return a DataFrame without the column that names persons; other records as they are."""
+        if isinstance(self.unit, str) and self.unit in getattr(X, "columns", ()):
+            return X.drop(columns=[self.unit])
+        return X
+
     def _release_target(self, domains: "_Domains", space: SourceSpace, directory: Path) -> None:
         """Fit ``generator_`` to the target: to images, or to the coordinates of vectors."""
         config: dict[str, Any] = {name: getattr(self, name) for name in _REPORTED}
@@ -247,8 +267,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             values = space.target_rows(domains.target)
             options["radius"] = _RADIUS
             options["reference"] = torch.from_numpy(space.coordinates(domains.source)).float()
+        units = None
+        if domains.target_units is not None:
+            units = Units.draw(domains.target_units, self.per_unit)
         self._release(
-            PrivateRecords.from_values(values, None, name="target"),
+            PrivateRecords.from_values(values, None, name="target", units=units),
             directory,
             {"title": "Classifier for private records", "adapter": config},
             **options,
@@ -272,11 +295,13 @@ class _Domains:
         source: Source records (n, ...).
         labels: Their classes (n,).
         target: Target records (m, ...). PRIVATE.
+        target_units: Name of the person of each target record, or ``None``. PRIVATE.
     """
 
     source: Array
     labels: Array
     target: Array
+    target_units: list[Any] | None = None
 
     @property
     def has_images(self) -> bool:
@@ -284,7 +309,7 @@ class _Domains:
         return self.source.ndim > 2
 
 
-def _split(X: Any, y: Any, sample_domain: Any) -> _Domains:
+def _split(X: Any, y: Any, sample_domain: Any, unit_names: list[Any] | None) -> _Domains:
     """Separate source and target by the sign of ``sample_domain``."""
     if sample_domain is None:
         raise InputError(
@@ -312,7 +337,17 @@ def _split(X: Any, y: Any, sample_domain: Any) -> _Domains:
             "check sample_domain."
         )
     labels = _source_labels(y, is_source)
-    return _Domains(records[is_source], labels, records[~is_source])
+    target_units = None
+    if unit_names is not None:
+        if len(unit_names) != len(records):
+            raise InputError(
+                f"Expected unit with an entry for each of the {len(records)} records of X, got "
+                f"{len(unit_names)}."
+            )
+        target_units = [
+            name for name, of_source in zip(unit_names, is_source, strict=True) if not of_source
+        ]
+    return _Domains(records[is_source], labels, records[~is_source], target_units)
 
 
 def _source_labels(y: Any, is_source: Array) -> Array:

@@ -51,6 +51,9 @@ class PrivateGenerator(OneShot):
             clipped. With enough records (:meth:`forecast` says it) every class gets its own
             distributions of the columns.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        unit: The person of each record: an array (N,), or the name of a column of a DataFrame. The
+            guarantee then protects a person with all records (docs/theory/units.md).
+        per_unit: Number of records of a person that enter at most.
         structure: What is released and how the budget is shared, from public numbers only;
             ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0
@@ -91,6 +94,8 @@ class PrivateGenerator(OneShot):
         classes: Sequence[Any] | None = None,
         bounds: Sequence[tuple[float, float]] | None = None,
         kinds: Sequence[str] | None = None,
+        unit: Any = None,
+        per_unit: int = 1,
         structure: Structure | None = None,
         centre: float | None = None,
         radius: float | None = None,
@@ -111,6 +116,8 @@ class PrivateGenerator(OneShot):
         self.classes = classes
         self.bounds = bounds
         self.kinds = kinds
+        self.unit = unit
+        self.per_unit = per_unit
         self.structure = structure
         self.centre = centre
         self.radius = radius
@@ -243,7 +250,7 @@ class PrivateGenerator(OneShot):
 
         Args:
             shape: Shape of a record: (H, W), (H, W, C), (C, H, W) or (d,).
-            n: Number N of records.
+            n: Number N of records; with ``per_unit`` = c the number N c for N persons.
             n_classes: Number of classes; 0 for none.
 
         Returns:
@@ -257,14 +264,24 @@ class PrivateGenerator(OneShot):
             return self.structure
         record_shape = _channels_first(shape)
         has_bounds = self.bounds is not None
-        return forecast(n, record_shape, n_classes, self._mu(), bounded=has_bounds)
+        # c records of a person that change together need c times the noise.
+        mu = self._mu() / self.per_unit
+        return forecast(n, record_shape, n_classes, mu, bounded=has_bounds)
 
     def _handle(self, X: Any, y: Any) -> PrivateRecords:
         """Return the records behind a handle, which X may be already."""
         if isinstance(X, PrivateRecords):
             return X
         _check_array(X)
-        return PrivateRecords(X, y, classes=self.classes, bounds=self.bounds, kinds=self.kinds)
+        return PrivateRecords(
+            X,
+            y,
+            classes=self.classes,
+            bounds=self.bounds,
+            kinds=self.kinds,
+            unit=self.unit,
+            per_unit=self.per_unit,
+        )
 
     def _constants(self) -> dict[str, float | None]:
         """Return the public constants of the fit by name, as the user set them.

@@ -151,7 +151,10 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
 def _public_facts(records: PrivateRecords) -> dict[str, Any]:
     """Return the public facts of records for the config of a run."""
-    public: dict[str, Any] = {"n_records": len(records)}
+    public: dict[str, Any] = {"n_records": records.n_entries}
+    if records.has_units:
+        public["n_units"] = len(records)
+        public["per_unit"] = records.per_unit
     for name in _PUBLIC_FACTS:
         public[name] = getattr(records, name)
     return public

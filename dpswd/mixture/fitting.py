@@ -143,8 +143,10 @@ def fit(
     n_reference = 0 if reference is None else len(reference)
     if structure is None:
         bounded = records.bounds is not None
+        # c records of a person that change together need c times the noise.
+        mu = budget.mu / records.per_unit
         structure = forecast(
-            len(records), records.shape, records.n_classes, budget.mu, n_reference, bounded
+            records.n_entries, records.shape, records.n_classes, mu, n_reference, bounded
         )
     _check_structure(structure, records, n_reference)
     feature_map = _feature_map(records, structure, centre, radius)
@@ -212,8 +214,8 @@ class _Setup:
 
     @property
     def n(self) -> int:
-        """Number N of records."""
-        return len(self.records)
+        """Number of entries of the records: N, or N c with c records of each person."""
+        return self.records.n_entries
 
     @property
     def n_leading(self) -> int:
