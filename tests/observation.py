@@ -1,12 +1,14 @@
 """Everything that leaves a run, for two neighbouring inputs: the harness of the tests of non-interference.
 
-A run is observed with every released value replaced by one that does not depend on the records, and with
-every random draw repeatable. Whatever then differs between the runs of two neighbouring inputs has left
-through another way than a release: it is a leak, or a limitation that the documentation declares.
+A run is observed with every released value replaced by one that does not depend on the records, and
+with every random draw repeatable. Whatever then differs between the runs of two neighbouring inputs
+has left through another way than a release: it is a leak, or a limitation that the documentation
+declares.
 
-The exact values, before the noise, are kept aside. Both runs have the same history of released values, so
-the sum over the releases of (distance of the exact values / sigma)^2 may not exceed the square of the mu
-that the run states. This checks the sensitivities, and the conversion of the records before them.
+The exact values, before the noise, are kept aside. Both runs have the same history of released
+values, so the sum over the releases of (distance of the exact values / sigma)^2 may not exceed the
+square of the mu that the run states. This checks the sensitivities, and the conversion of the
+records before them.
 
 Example:
     >>> from dpswd import PrivateRecords
@@ -58,12 +60,14 @@ class Observation:
     """What leaves one run.
 
     Attributes:
-        status: Exit status of a command, or ``"returned"``, or ``"refused"`` for an exception of the library.
+        status: Exit status of a command, or ``"returned"``, or ``"refused"`` for an exception of
+            the library.
         message: The sentence of a refusal.
         streams: Text of stdout and stderr.
         files: Content of every file that was written, by its relative path.
         result: What the run returned.
-        exact: Exact values and sigma of every release, in order. PRIVATE: not compared byte by byte.
+        exact: Exact values and sigma of every release, in order. PRIVATE: not compared byte by
+            byte.
     """
 
     status: int | str = "returned"
@@ -84,13 +88,15 @@ def observe(run: Callable[[], Any], prepare: Callable[[Path], None] | None = Non
 
     Args:
         run: The run; an exit status as its result is one of a command.
-        prepare: Writes the input into the folder that it is given, which is ``input`` of the working directory.
+        prepare: Writes the input into the folder that it is given, which is ``input`` of the
+            working directory.
 
     Returns:
         What left the run.
 
     Raises:
-        Exception: If the run raises anything but an exception of the library: that is a mistake of its own.
+        Exception: If the run raises anything but an exception of the library: that is a mistake of
+            its own.
     """
     shutil.rmtree(PLACE, ignore_errors=True)
     (PLACE / SOURCE).mkdir(parents=True)
@@ -214,7 +220,8 @@ def _repeatable() -> Iterator[None]:
         # the seams of the harness: one method draws all secret numbers, one function names runs
         patches.enter_context(mock.patch.object(SecureRandom, "words", words))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n_bytes: "0" * 2 * n_bytes))
-        # a process remembers the records that it has released from; each observed run is the first of its process
+        # a process remembers the records that it has released from; each observed run is the first
+        # of its process
         runs_of_process = dpswd.budget.earlier_runs._runs_of_process
         patches.enter_context(mock.patch.dict(runs_of_process, clear=True))
         patches.enter_context(torch.random.fork_rng(devices=[]))
@@ -245,8 +252,8 @@ def pairs(count: int, compared: float = 0.4) -> Callable[[Any], Any]:
 
     Args:
         count: Number of pairs that hypothesis draws.
-        compared: Least part of the pairs that neither of the two runs refuses, so that most pairs compare
-            what leaves a run and not its refusals.
+        compared: Least part of the pairs that neither of the two runs refuses, so that most pairs
+            compare what leaves a run and not its refusals.
     """
     limits = settings(
         max_examples=count,
@@ -284,8 +291,8 @@ def check_neighbours(
 ) -> None:
     """Check that nothing but released values tells two neighbours apart.
 
-    A refusal may depend on a record, which the documentation declares. It must say so without the values of
-    the record, and before anything is released.
+    A refusal may depend on a record, which the documentation declares. It must say so without the
+    values of the record, and before anything is released.
 
     Args:
         one: What left the run of the first neighbour.

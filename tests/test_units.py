@@ -158,7 +158,8 @@ STATISTICS = {
 def neighbours(generator, per_unit):
     """Draw two data sets that differ in all records of one unit; sizes of units differ, too.
 
-    The records of that unit come last, so that the draws of the entries of the other units are equal in
+    The records of that unit come last, so that the draws of the entries of the other units are
+    equal in
     both data sets: the proof couples them.
     """
     sizes = generator.integers(1, per_unit + 2, N_UNITS)

@@ -1,11 +1,12 @@
 r"""Lower bounds on mu and epsilon from the scores of an attack, and the claim that they are compared with.
 
-The attack returns one score per run; above a threshold it names the second of two neighbouring data sets. FPR and FNR
-are its error rates. No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1 - FPR) - \Phi^{-1}(FNR) > \mu`
-(Dong2022). No test of an :math:`(\varepsilon, \delta)`-DP mechanism has :math:`FNR < 1 - \delta - e^\varepsilon FPR`,
-or the same with both rates exchanged (Wasserman and Zhou 2010, Theorem 2.4). Both decrease in the rates, so the upper
-limits of Clopper and Pearson (1934) on the rates, exact for independent runs, give lower bounds. The threshold is
-chosen on runs that are not counted afterwards.
+The attack returns one score per run; above a threshold it names the second of two neighbouring data
+sets. FPR and FNR are its error rates. No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1
+- FPR) - \Phi^{-1}(FNR) > \mu` (Dong2022). No test of an :math:`(\varepsilon, \delta)`-DP mechanism
+has :math:`FNR < 1 - \delta - e^\varepsilon FPR`, or the same with both rates exchanged (Wasserman
+and Zhou 2010, Theorem 2.4). Both decrease in the rates, so the upper limits of Clopper and Pearson
+(1934) on the rates, exact for independent runs, give lower bounds. The threshold is chosen on runs
+that are not counted afterwards.
 """
 
 import math

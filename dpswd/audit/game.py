@@ -1,17 +1,20 @@
 r"""The distinguishing game of docs/audit.md, played on the loss and on the queries as users call them.
 
-:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z: all entries
+:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z: all
+entries
 :math:`c = z^\top u` of a column are equal, and one becomes -c, at the other end of the sorted column. The score is the
-log-likelihood ratio. With :math:`b` rows per value, :math:`s_j = -2 c_j / b` and y the released values that move,
+log-likelihood ratio. With :math:`b` rows per value, :math:`s_j = -2 c_j / b` and y the released
+values that move,
 
 .. math:: \ell = \frac1{\sigma^2} \sum_j s_j (y_j - c_j - s_j / 2), \qquad
           \text{score} = \sum_{t=1}^T \ln(1 - q + q e^{\ell_t}).
 
-Noisy rows are scored before their last sort, because the claim does not rely on it. A pair of runs, one on each data
-set, uses the same directions, which halves the cost and leaves the error rates as they are.
+Noisy rows are scored before their last sort, because the claim does not rely on it. A pair of runs,
+one on each data set, uses the same directions, which halves the cost and leaves the error rates as
+they are.
 
-With ``per_unit`` = c records of a unit, N units have c equal records each, and those of one unit are replaced: c entries
-of a column are then -c, which lie in the first or in the last blocks.
+With ``per_unit`` = c records of a unit, N units have c equal records each, and those of one unit
+are replaced: c entries of a column are then -c, which lie in the first or in the last blocks.
 """
 
 import copy
@@ -189,7 +192,8 @@ class ProjectionGame:
     def log_ratio(self, release: Release) -> float:
         """Return the log of the likelihood of a release with the replaced record over that without it.
 
-        With units, the c replaced entries of a column fill its first or last blocks, the last of them in part.
+        With units, the c replaced entries of a column fill its first or last blocks, the last of
+        them in part.
         """
         mechanism = self.mechanism
         values = release.values  # (m, k)
@@ -212,10 +216,11 @@ class ProjectionGame:
 class QueryGame:
     r"""One release of a query, scored by the log-likelihood ratio.
 
-    The query states its worst pair (:meth:`dpswd.queries.GaussianQuery.worst_pair`) and the coordinates in which its
-    noise is isotropic with standard deviation sigma. There the ratio is
+    The query states its worst pair (:meth:`dpswd.queries.GaussianQuery.worst_pair`) and the
+    coordinates in which its noise is isotropic with standard deviation sigma. There the ratio is
     :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle / \sigma^2`. The exact values :math:`y_0, y_1` are releases of
-    the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the attack stronger.
+    the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the
+    attack stronger.
 
     ``moved`` is the distance of the exact values in units of sigma, the true mu of this pair.
     """
@@ -252,7 +257,8 @@ class AuditResult(Evidence):
         epsilon_claimed: The claimed epsilon.
         passed: Whether no measured point lies below the claimed trade-off curve.
         n_releases: Number T of releases.
-        releases_audited: Releases per run of the game, which the claim is for; fewer than T if time was short.
+        releases_audited: Releases per run of the game, which the claim is for; fewer than T if time
+            was short.
         assumptions: Assumptions of the claim.
     """
 
@@ -299,13 +305,17 @@ def audit(
         mechanism: The mechanism that is released.
         sample_size: Number N of records.
         n_releases: Number T of releases.
-        delta: Where epsilon is evaluated; the tails of the Bernstein and CLT bounds are charged to it.
-        trials: Runs per data set. ``None`` for as many as are useful within about 45 seconds; if T releases take too
-            long for that, runs have fewer releases and are compared with the claim for that number.
-        seed: Seed of the record that is replaced. Noise, directions and subsets come from the system's entropy.
+        delta: Where epsilon is evaluated; the tails of the Bernstein and CLT bounds are charged to
+            it.
+        trials: Runs per data set. ``None`` for as many as are useful within about 45 seconds; if T
+            releases take too long for that, runs have fewer releases and are compared with the
+            claim for that number.
+        seed: Seed of the record that is replaced. Noise, directions and subsets come from the
+            system's entropy.
         confidence: Probability with which the lower bounds hold.
         accountant: ``"pld"`` or ``"rdp"``, for the claimed epsilon.
-        loss: The class of the loss under attack: your own, to audit it against the claim of the mechanism.
+        loss: The class of the loss under attack: your own, to audit it against the claim of the
+            mechanism.
 
     Returns:
         The lower bounds and the claim.

@@ -2,7 +2,8 @@ r"""Tangent differential privacy (Ying2024): how fast a Gibbs distribution moves
 
 A diagnostic, not a guarantee: its number belongs to this data set p and is itself a statistic of p.
 
-Setting. Risk matrix :math:`r_{wx}` (m hypotheses, n records), data distribution p on the records, and
+Setting. Risk matrix :math:`r_{wx}` (m hypotheses, n records), data distribution p on the records,
+and
 
 .. math:: q_w \propto e^{-\beta (r p)_w}, \qquad
    D A_p = -\beta\, (\mathrm{diag}\, q - q q^\top)\, r, \qquad

@@ -8,8 +8,8 @@ The unit of :math:`\varepsilon` is that of the output, not that of a log-likelih
 Definition 4 (Kantorovich DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
 :math:`\Pr[W_\mu \ge \varepsilon] \le \delta` where the distance is random.
 
-docs/notions.md has a verdict for every statement of the paper, with tests. No value of this module may
-satisfy a privacy budget. Orders are at least 1; scales and noise are above 0.
+docs/notions.md has a verdict for every statement of the paper, with tests. No value of this module
+may satisfy a privacy budget. Orders are at least 1; scales and noise are above 0.
 """
 
 import math
@@ -45,7 +45,8 @@ def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
     r"""Proposition 7: :math:`\tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}`.
 
-    The bracket is the KL divergence of two Laplace laws of ``scale`` :math:`\lambda` that lie 1 apart.
+    The bracket is the KL divergence of two Laplace laws of ``scale`` :math:`\lambda` that lie 1
+    apart.
     """
     divergence = 1 / scale + math.expm1(-1 / scale)
     return float(0.5 * sensitivity * (2 * divergence) ** (1 / (2 * order)))
@@ -57,7 +58,8 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
     .. math:: E|Z|^p = (2 s^2)^{p/2} \frac{\Gamma(\frac{p+1}2)}{\sqrt\pi}\,
               {}_1F_1\!\Big(-\tfrac p2;\, \tfrac12;\, -\tfrac{m^2}{2 s^2}\Big)
 
-    With :math:`x = m^2 / 2 s^2`, Kummer's transformation turns the product into a Poisson mixture of positive terms:
+    With :math:`x = m^2 / 2 s^2`, Kummer's transformation turns the product into a Poisson mixture
+    of positive terms:
     :math:`\sum_k e^{-x} \frac{x^k}{k!}\, \Gamma(\tfrac{p+1}2 + k) / \Gamma(\tfrac12 + k)`. Where
     :math:`|m| > 40 s` the binomial series :math:`|m|^p \sum_j \binom{p}{2j} (2j-1)!!\, (s/m)^{2j}` is exact to e^-800.
     """
@@ -107,8 +109,9 @@ def step_loss(
 
     .. math:: L = \Big( \sum_i E|Z_i|^\mu \Big)^{1/\mu}, \quad Z_i \sim N(q d_i,\, (2 - 2q + 2q^2) \sigma^2)
 
-    In the authors' program ``gradient_distances`` are those of all pairs of eight gradients; with the absolute
-    components of one difference of gradients it is the bracket of the printed theorem (:func:`theorem_2_loss`).
+    In the authors' program ``gradient_distances`` are those of all pairs of eight gradients; with
+    the absolute components of one difference of gradients it is the bracket of the printed theorem
+    (:func:`theorem_2_loss`).
     """
     q = sampling_rate
     distances = np.asarray(gradient_distances, dtype=float)
@@ -131,9 +134,10 @@ def theorem_2_loss(
 class WassersteinAccountant:
     """Sum of the losses of training steps (Yang2024, Theorem 3 and Corollary 1). A diagnostic.
 
-    The losses are statistics of private gradients: a value made of them must not be published without noise.
-    The authors' program computes ``beta * exp(loss - epsilon)`` for delta, which does not invert its own epsilon;
-    here delta and epsilon are inverses of each other, as printed. ``beta`` is the free constant of Theorem 1.
+    The losses are statistics of private gradients: a value made of them must not be published
+    without noise. The authors' program computes ``beta * exp(loss - epsilon)`` for delta, which
+    does not invert its own epsilon; here delta and epsilon are inverses of each other, as printed.
+    ``beta`` is the free constant of Theorem 1.
     """
 
     def __init__(self, *, order: float, beta: float, sigma: float, sampling_rate: float) -> None:
