@@ -29,8 +29,9 @@ from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least
-from dpswd.accounting.guarantee import stated_guarantee
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
+from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
@@ -143,7 +144,7 @@ class Sketch(nn.Module):
             )
             parts.append(part)
         self.parts = cast(Sequence[_Part], parts)
-        self.guarantee: dict[str, Any] = {"private": False}
+        self.guarantee = Guarantee()
 
     @property
     def is_released(self) -> bool:
@@ -167,7 +168,7 @@ class Sketch(nn.Module):
         target_delta: float,
         run_dir: str | Path,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> RunStatement:
         """Make all releases within a budget of their own; return its statement.
 
         Args:
@@ -191,9 +192,10 @@ class Sketch(nn.Module):
         self._check(records)
         with budget:
             self.make_releases(records)
-        self.guarantee = stated_guarantee(budget.statement())
-        mark_runs(self, budget.statement()["weights_from_runs"])
-        return budget.statement()
+        statement = budget.statement()
+        self.guarantee = statement.guarantee_of_weights()
+        mark_runs(self, statement.guarantee.weights_from_runs)
+        return statement
 
     @torch.no_grad()
     def make_releases(self, records: PrivateRecords) -> None:
@@ -294,7 +296,7 @@ class Sketch(nn.Module):
                 "Expected a released sketch, got one before release; call release first."
             )
         content = {"format": _FORMAT, "version": __version__, "maps": self._maps()}
-        content |= {"state": self.state_dict(), "guarantee": self.guarantee}
+        content |= {"state": self.state_dict(), "guarantee": self.guarantee.to_dict()}
         atomic_write(path, partial(torch.save, content))
 
     def _maps(self) -> list[str]:
@@ -320,8 +322,8 @@ class Sketch(nn.Module):
                     f"Expected a sketch of {self._maps()} at {path}, got one of {content['maps']}."
                 )
             self.load_state_dict(content["state"])
-            self.guarantee = content["guarantee"]
-            mark_runs(self, self.guarantee.get("weights_from_runs", []))
+            self.guarantee = Guarantee.from_dict(content["guarantee"])
+            mark_runs(self, self.guarantee.weights_from_runs)
         return self
 
 

@@ -565,12 +565,3 @@ class Trap:
 def _spring():
     Trap.sprung += 1
     return {}
-
-
-_OWN = {"private": True, "sound": True, "epsilon": 1.0, "delta": 1e-5, "mu": 0.3, "run": "b"}
-_ACROSS = {"epsilon": 1.5, "delta": 1e-5, "mu": 0.4, "regret": 0.0, "sound": True, "private": True}
-FURTHER_RUNS = (  # facts of a run, and the epsilon and soundness that a file of its weights states
-    (_OWN | {"weights_from_runs": ["b"]}, (1.0, True)),  # control
-    (_OWN | {"weights_from_runs": ["a", "b"], "across_runs": _ACROSS}, (1.5, True)),
-    (_OWN | {"weights_from_runs": ["a", "b"]}, (None, False)),
-)

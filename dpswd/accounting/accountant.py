@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpswd._validate import at_least, choice, positive, probability
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.pld import (
     POINTS_PER_DEVIATION,
     LossTooLargeError,
@@ -22,6 +21,7 @@ from dpswd.accounting.pld import (
     merge_gaussians,
 )
 from dpswd.accounting.rdp import RenyiAccount
+from dpswd.accounting.rounding import round_up
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism, ProjectionMechanism
 
@@ -270,7 +270,7 @@ class PrivacyAccountant:
             return None
         return first.scale * math.sqrt(first.law.mean)
 
-    def guarantee(self, delta: float | None, *, with_mu: bool = True) -> dict[str, Any]:
+    def guarantee(self, delta: float | None, *, with_mu: bool = True) -> Guarantee:
         """Return epsilon at ``delta``, mu, regret, soundness and assumptions.
 
         Args:
@@ -291,14 +291,16 @@ class PrivacyAccountant:
             mu, regret = self._mu_and_regret_at(delta)
         if self.history and delta is not None:
             epsilon = self.get_epsilon(delta)
-        return {
-            "epsilon": epsilon,
-            "delta": delta,
-            "mu": mu,
-            "regret": regret,
-            "sound": self.sound,
-            "assumptions": self.assumptions,
-        }
+        return Guarantee(
+            private=all(mechanism.is_private for mechanism, _, _ in self.history),
+            sound=self.sound,
+            epsilon=epsilon,
+            delta=delta,
+            mu=mu,
+            regret=regret,
+            accountant=self.accountant,
+            assumptions=tuple(self.assumptions),
+        )
 
     @property
     def sound(self) -> bool:
@@ -511,12 +513,3 @@ def _rate(mechanism: Mechanism, sample_size: int) -> float:
     if mechanism.batch_size is None:
         return 1.0
     return mechanism.batch_size / sample_size
-
-
-def round_up(value: float, digits: int) -> float:
-    """Round up to ``digits`` significant digits, which is towards less privacy."""
-    if not math.isfinite(value):
-        return value
-    return float(
-        Decimal(repr(float(value))).normalize(Context(prec=digits, rounding=ROUND_CEILING))
-    )

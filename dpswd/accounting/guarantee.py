@@ -1,42 +1,148 @@
-"""Statement of a guarantee: the facts that state it, and its one line."""
+"""Guarantee of released values: the facts that state it, and its one line."""
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
-from dpswd.accounting.accountant import round_up
+from dpswd._validate import real
+from dpswd.accounting.rounding import round_up
 
-__all__ = ["guarantee_line", "stated_guarantee"]
+__all__ = ["Guarantee"]
 
-GUARANTEE = (  # facts of privacy.json that state the guarantee
-    "private sound epsilon delta mu regret neighboring_relation records conditions run weights_from_runs".split()
-)
-
-
+REPLACE_ONE = "replace-one"
+ONE_RECORD = "one record"
 SCOPE = (
-    "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). Releases of other "
-    "runs on the same records compose with it."
+    "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). "
+    "Releases of other runs on the same records compose with it."
 )
 
+_DIGITS = 3  # significant digits of the one line
+_JSON_NAMES = {"relation": "neighboring_relation"}  # of fields with another name in files
 
-def stated_guarantee(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts that state the guarantee of the weights, of all runs that they have seen, and its scope."""
-    stated = {key: value for key, value in facts.items() if key in GUARANTEE}
-    if set(facts.get("weights_from_runs") or ()) - {facts.get("run")}:
-        across = facts.get("across_runs") or {"private": facts.get("private"), "sound": False}
-        stated |= {
-            name: across.get(name)
-            for name in ("private", "epsilon", "delta", "mu", "regret", "sound")
-        }
-    if stated.get("private"):
-        stated["scope"] = SCOPE
-    return stated
+# Fields that are not texts.
+_TRUTH_VALUES = ("private", "sound")
+_NUMBERS = ("epsilon", "delta", "mu", "regret")
+_LISTS = ("conditions", "assumptions", "weights_from_runs")
 
 
-def guarantee_line(facts: dict[str, Any]) -> str:
-    """Return the guarantee in one line, rounded up."""
-    if not facts.get("private") or facts.get("mu") is None:
-        return "Guarantee: none (not private)."
-    conditions = "" if facts.get("sound") else ", ON CONDITIONS (see privacy.json)"
-    return (
-        f"Guarantee: mu = {round_up(facts['mu'], 3):g}, (epsilon, delta) = ({round_up(facts['epsilon'], 3):g}, "
-        f"{facts['delta']:g}), replace-one{conditions}."
-    )
+@dataclass(frozen=True)
+class Guarantee:
+    """A guarantee of differential privacy, with the facts that it depends on.
+
+    The numbers are upper bounds: the releases are (epsilon, delta)-differentially private, and
+    mu-Gaussian differentially private up to the regret (Gomez2025). Without arguments there is no
+    guarantee. A field is also read as in a dictionary, ``guarantee["epsilon"]``.
+
+    Attributes:
+        private: Whether there is any guarantee: False with a fixed noise seed.
+        sound: Whether the numbers are proven and depend on no condition of the caller.
+        epsilon: Upper bound at ``delta``; ``None`` without a delta.
+        delta: The delta that epsilon was computed for.
+        mu: Parameter of Gaussian differential privacy, rounded up.
+        regret: Largest distance between the trade-off curve and that of mu.
+        accountant: ``"pld"`` or ``"rdp"``.
+        relation: Neighbouring relation; in files ``neighboring_relation``.
+        unit: In what neighbouring data sets differ.
+        records: How the library got the records.
+        conditions: What the caller answers for; empty if the guarantee is unconditional.
+        assumptions: Assumptions behind the numbers, one sentence each.
+        run: Identifier of the run whose releases were made last.
+        weights_from_runs: Identifiers of all runs whose releases the weights depend on.
+        scope: Which releases the guarantee covers, in one sentence.
+
+    Example:
+        >>> guarantee = Guarantee(private=True, sound=True, epsilon=0.98765, delta=1e-5, mu=0.26456)
+        >>> guarantee["epsilon"]
+        0.98765
+        >>> guarantee.line()
+        'Guarantee: mu = 0.265, (epsilon, delta) = (0.988, 1e-05), replace-one.'
+    """
+
+    private: bool = False
+    sound: bool = False
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    regret: float | None = None
+    accountant: str | None = None
+    relation: str = REPLACE_ONE
+    unit: str = ONE_RECORD
+    records: str | None = None
+    conditions: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    run: str | None = None
+    weights_from_runs: tuple[str, ...] = ()
+    scope: str | None = None
+
+    def keys(self) -> Iterator[str]:
+        """Return the names of the fields, so that ``**guarantee`` passes them as arguments."""
+        return (field.name for field in dataclasses.fields(self))
+
+    def __getitem__(self, name: str) -> Any:
+        for field, json_name in _JSON_NAMES.items():
+            if name == json_name:
+                name = field
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def line(self) -> str:
+        """Return the guarantee in one line, rounded up."""
+        if not self.private or self.epsilon is None or self.delta is None:
+            return "Guarantee: none (not private)."
+        epsilon = round_up(self.epsilon, _DIGITS)
+        mu = ""
+        if self.mu is not None:
+            mu = f"mu = {round_up(self.mu, _DIGITS):g}, "
+        conditions = ""
+        if not self.sound:
+            conditions = ", ON CONDITIONS (see privacy.json)"
+        return (
+            f"Guarantee: {mu}(epsilon, delta) = ({epsilon:g}, {self.delta:g}), "
+            f"{self.relation}{conditions}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON and for files, without texts that are ``None``."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple):
+                value = list(value)
+            if value is not None or field.name in _NUMBERS:
+                values[_JSON_NAMES.get(field.name, field.name)] = value
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` returned; other keys are ignored, as missing ones are.
+
+        Raises:
+            ValueError: If the values have other types; the reader of a file names the file.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"a guarantee by name, not {type(values).__name__}")
+        arguments: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            value = values.get(_JSON_NAMES.get(field.name, field.name))
+            if value is not None:
+                arguments[field.name] = _checked(field.name, value)
+        return cls(**arguments)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a field; raise a ValueError if it has another type."""
+    if name in _NUMBERS:
+        is_valid = isinstance(value, int | float) and not isinstance(value, bool)
+        value = real(name, value) if is_valid else value
+    elif name in _LISTS:
+        is_valid = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        value = tuple(value) if is_valid else value
+    elif name in _TRUTH_VALUES:
+        is_valid = isinstance(value, bool)
+    else:
+        is_valid = isinstance(value, str)
+    if not is_valid:
+        raise ValueError(f"{name} of a guarantee as {type(value).__name__}")
+    return value

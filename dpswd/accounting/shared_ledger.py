@@ -9,11 +9,12 @@ from typing import Any, Self
 
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import Mechanism
 
-__all__ = ["RunLedger", "SharedLedger", "statement"]
+__all__ = ["LedgerStatement", "RunLedger", "SharedLedger", "statement"]
 
 _CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest first
     "NOT PRIVATE": "do not hold",
@@ -223,41 +224,65 @@ class RunLedger:
         self._n_compared = n_own
 
 
-def statement(ledger: Ledger) -> dict[str, Any]:
-    """Return the cost of all plans in a ledger, ``private``, and in one ``sentence`` which runs void or share it.
+@dataclass(frozen=True)
+class LedgerStatement:
+    """Cost of all plans in a ledger.
 
-    Where the plan of a later run is chosen after looking at earlier releases, only the total budget is proven to hold,
-    if it was fixed before all runs and every release is exactly Gaussian (a privacy filter, SmithThakurta2022).
+    Attributes:
+        guarantee: Guarantee of all runs together, every plan counted in full.
+        sentence: Which runs void the guarantee, and what all runs share; empty for one sound run.
+    """
+
+    guarantee: Guarantee
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**self.guarantee.to_dict(), "sentence": self.sentence}
+
+
+def statement(ledger: Ledger) -> LedgerStatement:
+    """Return the cost of all plans in a ledger, and which runs void it or share it.
+
+    Where the plan of a later run is chosen after looking at earlier releases, only the total budget
+    is proven to hold, if it was fixed before all runs and every release is exactly Gaussian (a
+    privacy filter, SmithThakurta2022).
     """
     account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
-    facts = account.guarantee(ledger.delta)
+    guarantee = account.guarantee(ledger.delta)
     shortcomings = _shortcomings(ledger)
     sentences = [f"{each.kind}: run {each.run}: {each.reason}." for each in shortcomings]
     if shortcomings:
         gravest = _CONSEQUENCES[shortcomings[0].kind]
         sentences.append(f"The numbers for all runs together {gravest}.")
+    assumptions = guarantee.assumptions
     if ledger.shared:
-        budget = ledger.header["target_epsilon"]
-        adaptivity = _NOT_ADAPTIVE
-        if not account.history or account.gaussian_mu is not None:
-            adaptivity = (
-                "Plans of later runs may be chosen after looking at earlier releases: the total "
-                f"budget, epsilon {budget:g} at delta {ledger.delta:g}, then holds. The cost so far "
-                "holds for plans that were not chosen so."
-            )
-        facts["assumptions"] = [*facts["assumptions"], adaptivity]
+        adaptivity = _adaptivity(ledger, account)
+        assumptions = (*assumptions, adaptivity)
         cost = (
             f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon "
-            f"{facts['epsilon']:.4g} at delta {ledger.delta:g}, mu {facts['mu']:.4g}, every plan "
-            f"counted in full; their total budget is epsilon {budget:g}."
+            f"{guarantee.epsilon:.4g} at delta {ledger.delta:g}, mu {guarantee.mu:.4g}, every plan "
+            f"counted in full; their total budget is epsilon {ledger.header['target_epsilon']:g}."
         )
         sentences += [cost, adaptivity]
-    return {
-        **facts,
-        "private": all(each.kind != "NOT PRIVATE" for each in shortcomings),
-        "sound": facts["sound"] and not shortcomings,
-        "sentence": " ".join(sentences),
-    }
+    guarantee = dataclasses.replace(
+        guarantee,
+        private=all(each.kind != "NOT PRIVATE" for each in shortcomings),
+        sound=guarantee.sound and not shortcomings,
+        assumptions=assumptions,
+    )
+    return LedgerStatement(guarantee, " ".join(sentences))
+
+
+def _adaptivity(ledger: Ledger, account: PrivacyAccountant) -> str:
+    """Return whether plans of later runs may depend on releases of earlier ones, in one sentence."""
+    if account.history and account.gaussian_mu is None:
+        return _NOT_ADAPTIVE
+    return (
+        "Plans of later runs may be chosen after looking at earlier releases: the total budget, "
+        f"epsilon {ledger.header['target_epsilon']:g} at delta {ledger.delta:g}, then holds. The "
+        "cost so far holds for plans that were not chosen so."
+    )
 
 
 @dataclass(frozen=True)

@@ -186,10 +186,9 @@ class Claim:
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
         """Return the claim at ``delta``, of which bounds that spend a tail probability take half."""
-        facts = account.guarantee(delta)
-        return cls(
-            facts["mu"], facts["epsilon"], TradeOff.of(account.resolve(delta)), facts["assumptions"]
-        )
+        guarantee = account.guarantee(delta)
+        curve = TradeOff.of(account.resolve(delta))
+        return cls(guarantee["mu"], guarantee["epsilon"], curve, guarantee["assumptions"])
 
     def mu_at(self, fpr: float) -> float:
         """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""

@@ -24,28 +24,19 @@ from dpswd._distributed import Processes, check_joined
 from dpswd._files import atomic_write
 from dpswd._validate import at_least
 from dpswd._versions import package_versions
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.accounting.shared_ledger import SharedLedger, statement
 from dpswd.budget.earlier_runs import PublicFacts, remember_run, warn_of_earlier_runs
 from dpswd.budget.plan import Plan, ReleaseRequest, Target
 from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, StoredRelease
+from dpswd.budget.statement import RunStatement
 from dpswd.errors import BudgetExceededError, InputError
 from dpswd.mechanism import Mechanism
 from dpswd.records import ONE_RECORD, PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["Budget"]
-
-OTHER_RUNS = "Other runs: further runs on the same records, copies of this one included; their guarantees compose."
-SEVERAL_RECORDS = "Several records of one person: the unit of protection is one record."
-NOT_COVERED = [
-    "Choices: architecture, hyperparameters, number of steps or selection of a run after looking at private records.",
-    "Evaluation: an accuracy measured on private records is a release without noise.",
-    OTHER_RUNS,
-    SEVERAL_RECORDS,
-    "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
-    "Side channels: running time, memory, and error messages about private records (finite records are assumed).",
-]
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ class OpenedRun:
 
     header: dict[str, Any]
     plan: Plan
-    guarantee: dict[str, Any]
+    guarantee: Guarantee
     n_made: dict[Mechanism, int]
     recovered: Recovered
 
@@ -407,7 +398,7 @@ class RunBudget(Recorder):
             "shared": self.shared_ledger is not None,
         }
 
-    def _header(self, setting: RunSetting, plan: Plan, guarantee: dict[str, Any]) -> dict[str, Any]:
+    def _header(self, setting: RunSetting, plan: Plan, guarantee: Guarantee) -> dict[str, Any]:
         """Return the header of a new ledger."""
         config = setting.run_dir / "config.yaml"
         config_sha256 = None
@@ -421,7 +412,7 @@ class RunBudget(Recorder):
             "config_sha256": config_sha256,
             **self._stated(setting),
             **({} if facts is None else facts.to_dict()),
-            "guarantee": guarantee,
+            "guarantee": guarantee.to_dict(),
             "private": plan.is_private,
             "planned_releases": plan.n_releases,
             "plan": [part.to_dict() for part in plan.parts],
@@ -433,42 +424,48 @@ class RunBudget(Recorder):
             return 0.0
         return self.plan.epsilon_after(self._n_made[self.mechanism])
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> RunStatement:
         """Return the content of ``privacy.json``.
 
-        ``epsilon`` and ``mu`` cover ``run``. The weights have seen the releases of ``weights_from_runs``; the total of
-        a shared ledger is in ``across_runs``. ``sound`` is False where the guarantee depends on ``conditions``.
+        ``epsilon`` and ``mu`` cover ``run``. The weights have seen the releases of
+        ``weights_from_runs``; the total of a shared ledger is in ``across_runs``. ``sound`` is False
+        where the guarantee depends on ``conditions``.
 
         Raises:
             InputError: If no run has been started.
         """
         run = self._opened
-        is_conditional = run.header["records"] == HANDED_OVER
-        weights_from_runs = set() if self._setting is None else set(self._setting.weights_from_runs)
-        facts = {
-            **run.plan.target.to_dict(),
-            "run": self.run,
-            "version": run.header["version"],
-            "sample_size": run.plan.sample_size,
-            "planned_releases": run.plan.n_releases,
-            "records": run.header["records"],
-            "private": run.plan.is_private,
-            **run.guarantee,
-            "sound": run.guarantee["sound"] and not is_conditional,
-            "conditions": CONDITIONS if is_conditional else [],
-            "neighboring_relation": "replace-one",
-            "unit": run.header.get("unit", ONE_RECORD),
-            "mechanism": self.mechanism.to_dict(),
-            "releases_made": self.n_releases,
-            "weights_from_runs": sorted(weights_from_runs | {self.run}),
-            "not_covered": list(NOT_COVERED),
-        }
-        if facts["unit"] != ONE_RECORD:
-            facts["not_covered"].remove(SEVERAL_RECORDS)
+        across_runs = None
         if self.keeps_ledger and self.shared_ledger is not None:
-            facts["across_runs"] = statement(SharedLedger.open_existing(self.shared_ledger))
-            facts["not_covered"].remove(OTHER_RUNS)
-        return facts
+            across_runs = statement(SharedLedger.open_existing(self.shared_ledger))
+        return RunStatement(
+            guarantee=self._guarantee(run),
+            target=run.plan.target,
+            version=run.header["version"],
+            sample_size=run.plan.sample_size,
+            planned_releases=run.plan.n_releases,
+            releases_made=self.n_releases,
+            mechanism=self.mechanism,
+            across_runs=across_runs,
+        )
+
+    def _guarantee(self, run: OpenedRun) -> Guarantee:
+        """Return the guarantee of the plan, with the conditions of the run."""
+        conditions: tuple[str, ...] = ()
+        if run.header["records"] == HANDED_OVER:
+            conditions = tuple(CONDITIONS)
+        weights_from_runs = {self.run}
+        if self._setting is not None:
+            weights_from_runs |= self._setting.weights_from_runs
+        return dataclasses.replace(
+            run.guarantee,
+            sound=run.guarantee.sound and not conditions,
+            unit=run.header.get("unit", ONE_RECORD),  # version 0.3 wrote none
+            records=run.header["records"],
+            conditions=conditions,
+            run=self.run,
+            weights_from_runs=tuple(sorted(weights_from_runs)),
+        )
 
     def write_statement(self) -> None:
         """Write ``privacy.json``, on rank 0."""
@@ -594,6 +591,7 @@ def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
 
 def _check_same_settings(header: dict[str, Any], stated: dict[str, Any]) -> None:
     """Raise an InputError unless a resumed run states what the header of its ledger does."""
+    header = {"unit": ONE_RECORD, **header}  # version 0.3 wrote no unit
     for name, value in stated.items():
         if header.get(name) != value:
             expected = f"{name}={header.get(name)!r} as in the ledger of the resumed run"

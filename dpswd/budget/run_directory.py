@@ -20,6 +20,7 @@ from dpswd._files import DirectoryLock, atomic_write, verified_archive, write_js
 from dpswd.accounting.ledger import Draw, Ledger
 from dpswd.accounting.shared_ledger import RunLedger, SharedLedger
 from dpswd.budget.plan import Plan
+from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError, LedgerError
 from dpswd.mechanism import Mechanism
 
@@ -234,9 +235,9 @@ class RunDirectory:
         self.ledger.confirm(number)
         self._marker_path(number).unlink(missing_ok=True)
 
-    def write_statement(self, statement: dict[str, Any]) -> None:
+    def write_statement(self, statement: RunStatement) -> None:
         """Write ``privacy.json``."""
-        write_json(self.path / "privacy.json", statement)
+        write_json(self.path / "privacy.json", statement.to_dict())
 
     # Files
 

@@ -124,7 +124,7 @@ def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str,
         "accountant": arguments.accountant,
         "bound": mechanism.bound,
     }
-    return {**result, **guarantee, "caveats": caveats}
+    return {**result, **guarantee.to_dict(), "caveats": caveats}
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "adapted": adapter.adapted_,
         "shift": adapter.shift_,
         "verdict": adapter.verdict_,
-        "guarantee": adapter.guarantee_,
+        "guarantee": adapter.guarantee_.to_dict(),
     }
 
 

@@ -126,7 +126,6 @@ def generate(
     """
     # These modules import torch, which the help of the command does not need.
     from dpswd._distributed import Processes
-    from dpswd.accounting.guarantee import guarantee_line
     from dpswd.estimators.generator import PrivateGenerator
 
     at_least(1, n=n)
@@ -148,8 +147,8 @@ def generate(
         "n_synthetic": n,
         "synthetic": synthetic_line(n, proportions if records.n_classes else ""),
         "expected": expectation,
-        "guarantee": estimator.guarantee_,
-        "summary": guarantee_line(estimator.guarantee_),
+        "guarantee": estimator.guarantee_.to_dict(),
+        "summary": estimator.guarantee_.line(),
         "next": shlex.join(next_command),
     }
 

@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         budget = {"target_epsilon": arguments.epsilon, "target_delta": arguments.delta}
         SharedLedger.create(path, **budget, accountant=arguments.accountant)
     ledger = Ledger.open_existing(path / "ledger.jsonl" if path.is_dir() else path)
-    planned = statement(ledger)
+    planned = statement(ledger).to_dict()
     made = PrivacyAccountant.from_groups(ledger.groups(), ledger.accountant).guarantee(ledger.delta)
     return {
         "path": str(ledger.path),
@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    from dpswd.accounting.accountant import round_up
+    from dpswd.accounting.rounding import round_up
 
     print(f"{result['path']}: chain ok, head {result['head']}")
     if result["torn"]:

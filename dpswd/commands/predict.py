@@ -62,14 +62,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "n_records": len(predictions),
         "counts": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "verdict": adapter.verdict_,
-        "guarantee": adapter.guarantee_,
+        "guarantee": adapter.guarantee_.to_dict(),
     }
 
 
 def show(result: dict[str, Any]) -> None:
-    from dpswd.accounting.guarantee import guarantee_line
+    from dpswd.accounting.guarantee import Guarantee
 
     print(f"{result['n_records']} predictions: {result['out']}")
     print(", ".join(f"{name}: {count}" for name, count in result["counts"].items()))
     print(f"Classifier: {result['verdict']}")
-    print(f"{guarantee_line(result['guarantee'])} The predictions on private records have none.")
+    line = Guarantee.from_dict(result["guarantee"]).line()
+    print(f"{line} The predictions on private records have none.")

@@ -44,7 +44,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
     # These modules import torch, which the help of the command does not need.
     import numpy as np
 
-    from dpswd.accounting.guarantee import guarantee_line
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.files.export import export
 
@@ -69,8 +68,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "n_records": arguments.n,
         "synthetic": synthetic_line(arguments.n, proportions),
         "classes": None if classes is None else [str(name) for name in classes],
-        "guarantee": estimator.guarantee_,
-        "summary": guarantee_line(estimator.guarantee_),
+        "guarantee": estimator.guarantee_.to_dict(),
+        "summary": estimator.guarantee_.line(),
     }
 
 

@@ -88,7 +88,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors
             without the directions that were left out.
         generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.
-        guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
+        guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
         run_dir_: The run directory.
 
     Example:
@@ -239,8 +239,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         """
         classifier, guarantee = read_classifier(path)
         result = cls(
-            epsilon=guarantee.get("epsilon") or 0.0,
-            delta=guarantee.get("delta") or 0.0,
+            epsilon=guarantee.epsilon or 0.0,
+            delta=guarantee.delta or 0.0,
         )
         result._set_classifier(classifier)
         result.guarantee_ = guarantee

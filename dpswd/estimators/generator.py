@@ -75,7 +75,7 @@ class PrivateGenerator(OneShot):
         verbose: Print what to expect, the guarantee and the files.
 
     Attributes:
-        guarantee_: Facts of the guarantee: epsilon, delta, mu, regret, sound, ...
+        guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
         generator_: The fitted :class:`~dpswd.networks.generator.Generator`.
         classes_: Classes (C,), or ``None`` without labels.
         run_dir_: The run directory.
@@ -229,8 +229,8 @@ class PrivateGenerator(OneShot):
         """
         generator, guarantee = read_generator(path)
         result = cls(
-            epsilon=guarantee.get("epsilon", 0.0),
-            delta=guarantee.get("delta", 0.0),
+            epsilon=guarantee.epsilon or 0.0,
+            delta=guarantee.delta or 0.0,
             random_state=None,  # a seed would repeat the records of an earlier load
         )
         result.generator_ = generator

@@ -15,7 +15,7 @@ from dpswd._files import atomic_write
 from dpswd._progress import say
 from dpswd._validate import at_least, positive, probability
 from dpswd.accounting.calibrate import mu_of_epsilon
-from dpswd.accounting.guarantee import guarantee_line, stated_guarantee
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
@@ -136,12 +136,12 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
         finally:
             self._released = budget.n_releases > 0
-        self.guarantee_: dict[str, Any] = Processes().broadcast(
-            lambda: stated_guarantee(budget.statement())
+        self.guarantee_: Guarantee = Processes().broadcast(
+            lambda: budget.statement().guarantee_of_weights()
         )
         self.run_dir_ = directory
         if self.verbose:
-            say(guarantee_line(self.guarantee_))
+            say(self.guarantee_.line())
 
     def _fitted(self) -> Any:
         """Return the attribute that a fit sets, or raise NotFittedError."""

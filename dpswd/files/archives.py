@@ -1,6 +1,5 @@
 """Files of weights, which are read without running code of theirs."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import torch
 
 from dpswd._files import verified_archive
-from dpswd.accounting.guarantee import guarantee_line
 from dpswd.errors import InputError
 
-__all__ = ["checked_guarantee", "read_file"]
+__all__ = ["read_file"]
 
 # The file of each kind in a run directory, and a key that files of this kind alone have.
 _FILE_NAMES = {"generator": "generator.pt", "classifier": "classifier.pt"}
@@ -81,16 +79,3 @@ def _n_bytes(content: Any) -> int:
     if isinstance(content, list | tuple):
         return sum(_n_bytes(value) for value in content)
     return 0
-
-
-def checked_guarantee(guarantee: Any) -> dict[str, Any]:
-    """Return the facts of a guarantee, which the command line prints as a line and as JSON.
-
-    Raises:
-        Exception: Some type that :func:`read_file` reports as a file that is none of dpswd's.
-    """
-    json.dumps(guarantee)
-    guarantee_line(guarantee)
-    if not all(isinstance(run, str) for run in guarantee.get("weights_from_runs") or ()):
-        raise ValueError("runs without names")
-    return dict(guarantee)

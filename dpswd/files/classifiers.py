@@ -13,12 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._labels import as_classes, class_array
-from dpswd.accounting.guarantee import stated_guarantee
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.methods import N_HIDDEN
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
-from dpswd.files.archives import checked_guarantee, read_file
+from dpswd.files.archives import read_file
 from dpswd.networks.classifiers import SmallCNN
 
 __all__ = ["read_classifier", "write_classifier"]
@@ -30,15 +30,13 @@ FORMAT = 4
 _LINEAR = ("coef_", "intercept_")
 
 
-def write_classifier(
-    classifier: TargetClassifier, path: str | Path, guarantee: dict[str, Any]
-) -> None:
+def write_classifier(classifier: TargetClassifier, path: str | Path, guarantee: Guarantee) -> None:
     """Write weights, preprocessing, classes and guarantee to one file, atomically.
 
     Args:
         classifier: A classifier whose model is a logistic regression or a network of this library.
         path: The file.
-        guarantee: Facts of ``privacy.json``; those that state the guarantee are written.
+        guarantee: Guarantee of the weights.
 
     Raises:
         InputError: If the model is another one, or the file cannot be written.
@@ -53,12 +51,12 @@ def write_classifier(
         "shift": classifier.shift,
         "verdict": classifier.verdict,
         "columns": classifier.columns,
-        "guarantee": stated_guarantee(guarantee),
+        "guarantee": guarantee.to_dict(),
     }
     atomic_write(path, partial(torch.save, content))
 
 
-def read_classifier(path: str | Path) -> tuple[TargetClassifier, dict[str, Any]]:
+def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
     """Read a classifier and the guarantee of its run; no code of the file is run.
 
     Raises:
@@ -78,7 +76,7 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, dict[str, Any]]
             columns=None if columns is None else tuple(map(str, columns)),
         )
         _check_sizes(classifier)
-        guarantee = checked_guarantee(content["guarantee"])
+        guarantee = Guarantee.from_dict(content["guarantee"])
     return classifier, guarantee
 
 

@@ -15,10 +15,10 @@ from dpswd._files import atomic_write
 from dpswd._labels import as_classes
 from dpswd._layout import Layout
 from dpswd._provenance import mark_runs
-from dpswd.accounting.guarantee import stated_guarantee
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.bins import KINDS
 from dpswd.errors import InputError
-from dpswd.files.archives import checked_guarantee, read_file
+from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
@@ -41,14 +41,14 @@ _CLASSES: dict[str, type[Generator]] = {
 
 
 def write_generator(
-    generator: Generator, path: str | Path, guarantee: dict[str, Any] | None = None
+    generator: Generator, path: str | Path, guarantee: Guarantee | None = None
 ) -> None:
     """Write a generator of this library atomically.
 
     Args:
         generator: A generator of one of the classes of this library.
         path: The file.
-        guarantee: Facts of ``privacy.json``; those that state the guarantee are written.
+        guarantee: Guarantee of the weights; ``None`` for none.
 
     Raises:
         InputError: If the generator is of another class, or the file cannot be written.
@@ -68,7 +68,7 @@ def write_generator(
         "proportions": generator.proportions,
         "layout": None,
         "kinds": generator.kinds,
-        "guarantee": stated_guarantee(guarantee or {}),
+        "guarantee": (guarantee or Guarantee()).to_dict(),
         "state": _weights(generator),
     }
     if generator.class_names is not None:
@@ -78,7 +78,7 @@ def write_generator(
     atomic_write(path, partial(torch.save, content))
 
 
-def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
+def read_generator(path: str | Path) -> tuple[Generator, Guarantee]:
     """Read a generator in evaluation mode, and its guarantee.
 
     No code of the file is run.
@@ -95,7 +95,7 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         >>> from dpswd.networks.generator import draw
         >>> generator = MixtureGenerator((1, 8, 8), n_classes=2)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_generator(generator, f"{folder}/generator.pt", {"epsilon": 1.0})
+        ...     write_generator(generator, f"{folder}/generator.pt", Guarantee(epsilon=1.0))
         ...     generator, guarantee = read_generator(f"{folder}/generator.pt")
         >>> draw(generator, torch.tensor([0, 1, 1])).shape, guarantee["epsilon"]
         (torch.Size([3, 1, 8, 8]), 1.0)
@@ -112,8 +112,8 @@ def read_generator(path: str | Path) -> tuple[Generator, dict[str, Any]]:
         generator.proportions = _checked_proportions(content["proportions"], generator.n_classes)
         generator.layout = _checked_layout(content["layout"], generator.sample_shape)
         generator.kinds = _checked_kinds(content["kinds"], generator)
-        guarantee = checked_guarantee(content["guarantee"])
-        mark_runs(generator, guarantee.get("weights_from_runs") or ())
+        guarantee = Guarantee.from_dict(content["guarantee"])
+        mark_runs(generator, guarantee.weights_from_runs)
     return generator.eval(), guarantee
 
 

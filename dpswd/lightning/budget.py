@@ -21,6 +21,7 @@ from dpswd._validate import at_least
 from dpswd.budget.budget import RunBudget, RunSetting
 from dpswd.budget.plan import Plan, Target
 from dpswd.budget.run_directory import ResumePoint
+from dpswd.budget.statement import RunStatement
 from dpswd.errors import BudgetExceededError, DpswdError, InputError
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import Mechanism
@@ -145,7 +146,7 @@ class PrivacyBudget(L.Callback):
         """Releases in the ledger, by this process and by those that it resumes."""
         return self._budget.n_releases
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> RunStatement:
         """Return the content of ``privacy.json``; see :meth:`dpswd.Budget.statement`."""
         return self._budget.statement()
 
@@ -261,7 +262,7 @@ class PrivacyBudget(L.Callback):
             place = f"step {trainer.global_step} of {n_steps}"
             say(f"All {n_planned} planned releases are made; the run ends at {place}.")
         if self._budget.keeps_ledger:
-            self.epsilon = self.statement()["epsilon"]
+            self.epsilon = self.statement().guarantee.epsilon or 0.0
             if self.n_releases < self.plan.n_releases:
                 count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
                 say(f"The run made {count}. The whole plan is counted: epsilon {self.epsilon:.4g}.")

@@ -7,6 +7,7 @@ import lightning as L
 
 from dpswd._progress import say
 from dpswd._validate import at_least
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.files.generators import write_generator
 from dpswd.files.pictures import save_samples
 from dpswd.lightning.budget import PrivacyBudget
@@ -36,17 +37,16 @@ class GeneratorFile(L.Callback):
             module.generator.class_names = records.classes
             module.generator.layout = records.layout
         path = Path(trainer.default_root_dir) / "generator.pt"
-        write_generator(module.generator, path, _statement(any_trainer.callbacks))
+        write_generator(module.generator, path, _guarantee(any_trainer.callbacks))
         say(f"Generator: {path}; dpswd sample {path} draws records.")
 
 
-def _statement(callbacks: list[L.Callback]) -> dict[str, Any]:
-    """Return what the budget among the callbacks states."""
+def _guarantee(callbacks: list[L.Callback]) -> Guarantee:
+    """Return the guarantee that the budget among the callbacks states; none without a budget."""
     for callback in callbacks:
         if isinstance(callback, PrivacyBudget):
-            return callback.statement()
-    # Without a budget, a fit is not private.
-    return {"private": False}
+            return callback.statement().guarantee_of_weights()
+    return Guarantee()
 
 
 class SampleGrid(L.Callback):

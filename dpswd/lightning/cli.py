@@ -18,7 +18,6 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd.accounting.guarantee import guarantee_line, stated_guarantee
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
@@ -122,7 +121,7 @@ class PrivateCLI(LightningCLI):
             trainer.save_checkpoint(last, weights_only=False)
         if trainer.is_global_zero:
             statement = self.config_init["fit"]["privacy"].statement()
-            say(guarantee_line(stated_guarantee(statement)))
+            say(statement.guarantee_of_weights().line())
 
 
 # Options of the trainer

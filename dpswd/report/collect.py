@@ -18,7 +18,7 @@ from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
-from dpswd.budget.budget import NOT_COVERED, SEVERAL_RECORDS
+from dpswd.budget.statement import NOT_COVERED, SEVERAL_RECORDS
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
 from dpswd.records import ONE_RECORD

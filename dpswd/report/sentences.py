@@ -5,7 +5,7 @@ Numbers have three digits and are rounded towards less privacy: epsilon up, nois
 
 from dataclasses import dataclass
 
-from dpswd.accounting.accountant import round_up
+from dpswd.accounting.rounding import round_up
 from dpswd.report.facts import Report
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
 

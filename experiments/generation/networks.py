@@ -160,7 +160,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
     generator.eval()
     seconds, cpu = time.monotonic() - started, _cpu_seconds() - used
     sketch.save(directory / "sketch.pt")
-    write_generator(generator, directory / "generator.pt", facts)
+    write_generator(generator, directory / "generator.pt", sketch.guarantee)
     save_samples(generator, directory / "samples.png")
     report = write_report(directory)
     if not report["sound"] or report["guarantee"]["epsilon"] > cell.epsilon:

@@ -242,7 +242,9 @@ def test_plans_are_reserved_until_the_budget_is_used(tmp_path):
         limit,
     )
     assert again.planned() == [(COUNTS, N, 1)] * 3  # nothing was released: plans count
-    assert statement(again)["mu"] == pytest.approx(3**0.5 / 4, rel=1e-4)  # Dong2022, Corollary 3.3
+    assert statement(again).guarantee.mu == pytest.approx(
+        3**0.5 / 4, rel=1e-4
+    )  # Dong2022, Corollary 3.3
 
 
 def test_run_releases_its_plan_only(shared):
@@ -325,38 +327,41 @@ def test_statement_starts_with_the_run_that_voids_it(shared, mechanism, more, ki
     for run in order:
         shared.reserve(run, facts(mechanism, **more) if run == "bad" else facts())
     found = statement(SharedLedger.open_existing(shared.path))
-    assert found["sentence"].startswith(f"{kind}: run bad: ")
-    assert why in found["sentence"]
-    assert (found["sound"], found["private"]) == (False, kind != "NOT PRIVATE")
-    assert "run good" not in found["sentence"]
+    assert found.sentence.startswith(f"{kind}: run bad: ")
+    assert why in found.sentence
+    assert not found.guarantee.sound
+    assert found.guarantee.private == (kind != "NOT PRIVATE")
+    assert "run good" not in found.sentence
 
 
 def test_statement_of_sound_runs(shared):
     for run in (None, "a"):
         if run:
             shared.reserve(run, facts())
-        line = statement(SharedLedger.open_existing(shared.path))["assumptions"][-1]
+        line = statement(SharedLedger.open_existing(shared.path)).guarantee.assumptions[-1]
         assert (
             "may be chosen after looking" in line
         )  # exactly Gaussian: the budget is a privacy filter
     shared.reserve("b", facts(ROWS))
     found = statement(SharedLedger.open_existing(shared.path))
-    assert (found["private"], found["sound"]) == (True, True)
-    assert found["sentence"].startswith("Runs in the shared ledger: 2,")
-    assert found["assumptions"][-1].startswith("Assumed: plans of later runs")
-    assert found["epsilon"] == pytest.approx(epsilon((COUNTS, N, 1), (ROWS, N, 1)), rel=1e-12)
+    assert found.guarantee.private
+    assert found.guarantee.sound
+    assert found.sentence.startswith("Runs in the shared ledger: 2,")
+    assert found.guarantee.assumptions[-1].startswith("Assumed: plans of later runs")
+    assert found.guarantee.epsilon == pytest.approx(
+        epsilon((COUNTS, N, 1), (ROWS, N, 1)), rel=1e-12
+    )
 
 
 def test_statement_of_one_run(path):
     ledger = Ledger.create(path, facts(run="a"))
-    assert statement(ledger)["sentence"] == ""
+    assert statement(ledger).sentence == ""
     ledger.record(SEEDED, N)
     assert ledger.planned() == [
         (COUNTS, N, 1),
         (SEEDED, N, 1),
     ]  # a release beyond the plan counts, too
-    assert statement(Ledger.open_existing(path))["sentence"].startswith("NOT PRIVATE: run a")
-    assert PrivacyAccountant().guarantee(DELTA)["epsilon"] == 0
+    assert statement(Ledger.open_existing(path)).sentence.startswith("NOT PRIVATE: run a")
 
 
 # Damaged files: refused, or read with at least the same count

@@ -148,7 +148,7 @@ def test_predict(folder, tmp_path, capfd):
     with np.load(out) as written:
         np.testing.assert_array_equal(written["predictions"], expected)
         assert list(written["classes"]) == ["a", "b", "c"]
-    assert facts["guarantee"] == loaded.guarantee_
+    assert facts["guarantee"] == loaded.guarantee_.to_dict()
     assert sum(facts["counts"].values()) == 600
     table = tmp_path / "predictions.csv"
     assert main(["predict", CLASSIFIER, "target_bare.npz", "--out", str(table)]) == 0

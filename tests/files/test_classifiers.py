@@ -1,13 +1,13 @@
-"""Files of classifiers: round trips, the guarantee of all runs, files of another kind."""
+"""Files of classifiers: round trips, files of another kind."""
 
 import numpy as np
 import pytest
 import torch
-from factories import FURTHER_RUNS
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from dpswd import InputError
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.space import SourceSpace
 from dpswd.files.classifiers import read_classifier, write_classifier
@@ -19,6 +19,7 @@ RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 4))
 NUMBERS = np.arange(60) % 3
 CLASSES = np.array(["a", "b", "c"])
+GUARANTEE = Guarantee(private=True, sound=True, epsilon=1.0, weights_from_runs=("a", "b"))
 
 
 def classifier_of_rows(model=None):
@@ -41,31 +42,23 @@ def classifier_of_images():
 )
 def test_a_classifier_there_and_back(tmp_path, classifier, records):
     records = records.astype(np.float32)
-    write_classifier(classifier, tmp_path / "c.pt", {"private": True, "epsilon": 1.0})
+    write_classifier(classifier, tmp_path / "c.pt", GUARANTEE)
     loaded, guarantee = read_classifier(tmp_path / "c.pt")
     np.testing.assert_array_equal(loaded.predict(records), classifier.predict(records))
     np.testing.assert_array_equal(loaded.predict_proba(records), classifier.predict_proba(records))
     assert (loaded.adapted, loaded.shift) == (classifier.adapted, classifier.shift)
     assert loaded.verdict == classifier.verdict
-    assert guarantee["epsilon"] == 1.0
-
-
-def test_weights_of_further_runs_get_the_guarantee_of_all_of_them(tmp_path):
-    """A synthetic target trained in two runs does not state the second run's epsilon alone."""
-    for facts, expected in FURTHER_RUNS:
-        write_classifier(classifier_of_rows(), tmp_path / "c.pt", facts)
-        _, guarantee = read_classifier(tmp_path / "c.pt")
-        assert (guarantee["epsilon"], guarantee["sound"]) == expected
+    assert guarantee == GUARANTEE
 
 
 def test_another_model_is_not_written(tmp_path):
     with pytest.raises(InputError, match="logistic regression"):
-        write_classifier(classifier_of_rows(SVC()), tmp_path / "c.pt", {})
+        write_classifier(classifier_of_rows(SVC()), tmp_path / "c.pt", GUARANTEE)
     assert not (tmp_path / "c.pt").exists()
 
 
 def test_a_damaged_file_and_one_of_another_kind_are_refused(tmp_path):
-    write_classifier(classifier_of_rows(), tmp_path / "c.pt", {})
+    write_classifier(classifier_of_rows(), tmp_path / "c.pt", GUARANTEE)
     (tmp_path / "damaged.pt").write_bytes((tmp_path / "c.pt").read_bytes()[:-100])
     with pytest.raises(InputError, match="classifier"):
         read_classifier(tmp_path / "damaged.pt")
@@ -92,7 +85,7 @@ def test_a_damaged_file_and_one_of_another_kind_are_refused(tmp_path):
     ],
 )
 def test_files_whose_content_does_not_fit(tmp_path, changed):
-    write_classifier(classifier_of_rows(), tmp_path / "c.pt", {})
+    write_classifier(classifier_of_rows(), tmp_path / "c.pt", GUARANTEE)
     content = torch.load(tmp_path / "c.pt", weights_only=True)
     torch.save(content | changed, tmp_path / "changed.pt")
     with pytest.raises(InputError, match=r"classifier written by dpswd|classes"):

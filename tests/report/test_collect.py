@@ -13,7 +13,7 @@ from factories import COUNTS, ROWS, make_run
 
 from dpswd import Budget, ClassCounts, PrivateRecords
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.budget.budget import NOT_COVERED
+from dpswd.budget.statement import NOT_COVERED
 from dpswd.errors import DpswdError, InputError
 from dpswd.report.collect import collect
 
@@ -44,7 +44,7 @@ def test_collect_one_shot_run(tmp_path):
     assert report["private"]
     assert report["sound"]
     assert report["reasons"] == report["caveats"] == []
-    assert report["not_covered"] == NOT_COVERED
+    assert report["not_covered"] == list(NOT_COVERED)
     guarantee = report["guarantee"]
     counts_mu = math.sqrt(2) / 50
     sketch_mu = 0.01 * math.sqrt(2) / 0.0175

@@ -1,0 +1,112 @@
+"""Statement of a run: the content of ``privacy.json``."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dpswd.accounting.guarantee import ONE_RECORD, SCOPE, Guarantee
+from dpswd.accounting.shared_ledger import LedgerStatement
+from dpswd.budget.plan import Target
+from dpswd.mechanism import Mechanism
+
+__all__ = ["NOT_COVERED", "RunStatement"]
+
+OTHER_RUNS = (
+    "Other runs: further runs on the same records, copies of this one included; their guarantees "
+    "compose."
+)
+SEVERAL_RECORDS = "Several records of one person: the unit of protection is one record."
+NOT_COVERED = (
+    "Choices: architecture, hyperparameters, number of steps or selection of a run after looking "
+    "at private records.",
+    "Evaluation: an accuracy measured on private records is a release without noise.",
+    OTHER_RUNS,
+    SEVERAL_RECORDS,
+    "Floating-point arithmetic: the noise is a 53-bit approximation of the Gaussian of the proofs.",
+    "Side channels: running time, memory, and error messages about private records (finite records "
+    "are assumed).",
+)
+
+
+@dataclass(frozen=True)
+class RunStatement:
+    """What a run states. A key of ``privacy.json`` is also read as ``statement["epsilon"]``.
+
+    Attributes:
+        guarantee: Guarantee of this run alone.
+        target: Budget of the run.
+        version: Version of the library that started the run.
+        sample_size: Number N of records.
+        planned_releases: Number of planned releases.
+        releases_made: Number of releases in the ledger.
+        mechanism: The mechanism of the loss, or of the last query.
+        across_runs: Guarantee of all runs in the shared ledger; ``None`` without one.
+    """
+
+    guarantee: Guarantee
+    target: Target
+    version: str
+    sample_size: int
+    planned_releases: int
+    releases_made: int
+    mechanism: Mechanism
+    across_runs: LedgerStatement | None = None
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee does not cover, one sentence each."""
+        covered: set[str] = set()
+        if self.across_runs is not None:
+            covered.add(OTHER_RUNS)
+        if self.guarantee.unit != ONE_RECORD:
+            covered.add(SEVERAL_RECORDS)
+        return tuple(line for line in NOT_COVERED if line not in covered)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``privacy.json``."""
+        content = {
+            **self.guarantee.to_dict(),
+            **self.target.to_dict(),
+            "version": self.version,
+            "sample_size": self.sample_size,
+            "planned_releases": self.planned_releases,
+            "releases_made": self.releases_made,
+            "mechanism": self.mechanism.to_dict(),
+            "not_covered": list(self.not_covered),
+        }
+        if self.across_runs is not None:
+            content["across_runs"] = self.across_runs.to_dict()
+        return content
+
+    def keys(self) -> Iterator[str]:
+        """Return the keys of ``privacy.json``."""
+        return iter(self.to_dict())
+
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def guarantee_of_weights(self) -> Guarantee:
+        """Return the guarantee of weights that depend on this run, of all runs that they have seen.
+
+        If the weights have seen other runs, too, the numbers are those of the shared ledger; without
+        one there are none.
+        """
+        guarantee = self.guarantee
+        if set(guarantee.weights_from_runs) - {guarantee.run}:
+            together = Guarantee(private=guarantee.private)
+            if self.across_runs is not None:
+                together = self.across_runs.guarantee
+            guarantee = dataclasses.replace(
+                guarantee,
+                private=together.private,
+                sound=together.sound,
+                epsilon=together.epsilon,
+                delta=together.delta,
+                mu=together.mu,
+                regret=together.regret,
+                assumptions=together.assumptions,
+            )
+        if guarantee.private:
+            guarantee = dataclasses.replace(guarantee, scope=SCOPE)
+        return guarantee
