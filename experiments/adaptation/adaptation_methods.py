@@ -283,17 +283,24 @@ def align(start: Start, epsilon: float | None, **changes: Any) -> Result:
         "steps": problem.steps,
     }
     options |= changes
-    parts = (encoder, classifier, start.source())
+    source = start.source()
     if epsilon is None:
-        fit_aligned_unprotected(*parts, start.target, **options)
+        fit_aligned_unprotected(encoder, classifier, source, start.target, **options)
         return {"accuracy": start.score(encoder, classifier)}
     target = start.pair.target.private()
-    budget = {"target_epsilon": epsilon, "target_delta": problem.delta}
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
         # The methods of the table read the same records; each states a guarantee of its own.
         warnings.simplefilter("ignore", PrivacyWarning)
-        run_dir = Path(directory) / "run"
-        spent = fit_aligned(*parts, target, **budget, **options, run_dir=run_dir)
+        spent = fit_aligned(
+            encoder,
+            classifier,
+            source,
+            target,
+            run_dir=Path(directory) / "run",
+            target_epsilon=epsilon,
+            target_delta=problem.delta,
+            **options,
+        )
     return {"accuracy": start.score(encoder, classifier), **spent}
 
 

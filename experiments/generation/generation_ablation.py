@@ -1,4 +1,4 @@
-"""Ablation of the default generator: one part left out at a time, and what is left without noise."""
+"""Ablation of the default generator: one part left out at a time, and what the noise costs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,21 +19,39 @@ from experiments.generation.training import (
     load,
     train_mixture,
 )
+from experiments.results import Result, Row
 
-SEEDS, N_SYNTHETIC = 3, 60_000
+N_SEEDS = 3
+N_SYNTHETIC = 60_000
 CLASSIFIERS = ("cnn",)
-GREY, COLOUR = ("MNIST", "FashionMNIST"), ("CIFAR10",)
-STILL = tuple((amount, 0.0) for amount in ("shift", "rotation", "zoom", "shear", "elastic"))
+GREY = ("MNIST", "FashionMNIST")
+COLOUR = ("CIFAR10",)
+DATASETS = (*GREY, *COLOUR)
+NO_JITTER = (
+    ("shift", 0.0),
+    ("rotation", 0.0),
+    ("zoom", 0.0),
+    ("shear", 0.0),
+    ("elastic", 0.0),
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is changed: public constants, or limits of the structure; on which data sets; with noise or without."""
+    """What is changed.
+
+    Attributes:
+        label: Name in the table.
+        datasets: Data sets on which it is measured.
+        options: Changed public constants with their values.
+        limits: Options of the forecast, from which the structure follows.
+        epsilon: Budget; ``None`` for no noise.
+    """
 
     label: str
-    datasets: tuple[str, ...] = (*GREY, *COLOUR)
+    datasets: tuple[str, ...] = DATASETS
     options: tuple[tuple[str, float], ...] = ()
-    limits: tuple[tuple[str, int], ...] = ()  # options of the forecast
+    limits: tuple[tuple[str, int], ...] = ()
     epsilon: float | None = 10.0
 
     def __str__(self) -> str:
@@ -44,7 +62,7 @@ PARTS = (
     Part("as shipped"),
     Part("one cell per class", limits=(("max_cells", 1),)),
     Part("no tone curve", limits=(("max_levels", 0),)),
-    Part("no jitter", GREY, STILL),
+    Part("no jitter", GREY, NO_JITTER),
     Part("contrast of one", COLOUR, (("contrast", 0.0),)),
     Part("no frequencies but the released", COLOUR, (("residual_amplitude", 0.0),)),
     Part("without noise", epsilon=None),
@@ -60,66 +78,82 @@ class Cell(cells.Cell):
     seed: int
 
 
-def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
+def run(
+    out: Path, *, quick: bool = False, seeds: int = N_SEEDS, data: Path | None = None
+) -> Result:
+    """Worth of each part of the default generator, and cost of the noise (hours; resumes)."""
+    planned = plan(seeds)
+    if quick:
+        planned = planned[:1]
+    work = partial(evaluate, data=data)
+    results = cells.run_cells(planned, work, out / "generation-ablation", version=_version)
+    return {"rows": summarise(results)}
+
+
+def plan(n_seeds: int) -> list[Cell]:
+    """List the cells, one seed after the other."""
+    planned = []
+    for seed in range(n_seeds):
+        for part in PARTS:
+            planned += [Cell(dataset, part, seed) for dataset in part.datasets]
+    return planned
+
+
+def _version(cell: Cell) -> list[Any]:
+    """Return what a cell depends on."""
+    part = cell.part
+    changes = [list(change) for change in (*part.options, *part.limits)]
+    return [constants_digest(SHIPPED[cell.dataset]), *changes, part.epsilon]
+
+
+def evaluate(cell: Cell, data: Path | None) -> Result:
     """Train, generate, and return the row with its accuracies."""
-    part, loaded = cell.part, load(cell.dataset, data)
-    options = {"epsilon": part.epsilon, "seed": cell.seed, **dict(part.options)}
-    made = train_mixture(
-        loaded.private(), SHIPPED[cell.dataset], limits=dict(part.limits), **options
-    )
-    labels = torch.arange(N_SYNTHETIC) % 10
-    images = draw(made.generator, labels)
+    part = cell.part
+    loaded = load(cell.dataset, data)
     assert loaded.test is not None
-    assert made.facts["sound"] is (True if part.epsilon else None)
-    real, found = loaded.test.floats(), accuracies(CLASSIFIERS, images, labels, loaded)
-    facts = {name: made.facts[name] for name in ("mu", "delta", "sound")}
-    facts["frechet"] = fidelity(real, images[: len(real)])["frechet"]
+    real = loaded.test.floats()
+    options: dict[str, Any] = dict(part.options)
+    trained = train_mixture(
+        loaded.private(),
+        SHIPPED[cell.dataset],
+        epsilon=part.epsilon,
+        seed=cell.seed,
+        limits=dict(part.limits),
+        **options,
+    )
+    if part.epsilon is None:
+        assert trained.privacy.sound is None
+    else:
+        assert trained.privacy.sound is True
+    labels = torch.arange(N_SYNTHETIC) % loaded.n_classes
+    images = draw(trained.generator, labels)
+    accuracy = accuracies(CLASSIFIERS, images, labels, loaded)
     return {
         "dataset": cell.dataset,
         "change": part.label,
         "epsilon": part.epsilon,
-        **facts,
-        "accuracy": found,
+        "mu": trained.privacy.mu,
+        "delta": trained.privacy.delta,
+        "sound": trained.privacy.sound,
+        "frechet": fidelity(real, images[: len(real)])["frechet"],
+        "accuracy": accuracy,
     }
 
 
-def run(
-    out: Path, *, quick: bool = False, seeds: int = SEEDS, data: Path | None = None
-) -> dict[str, Any]:
-    """Measure what each part of the default generator brings, and what the noise costs (hours; resumes)."""
-    planned = [
-        Cell(dataset, part, seed)
-        for seed in range(seeds)
-        for part in PARTS
-        for dataset in part.datasets
-    ]
+def summarise(results: Sequence[Result]) -> list[Row]:
+    """Average over seeds: a row for each data set, part and classifier.
 
-    def version(cell: Cell) -> list[Any]:
-        part = cell.part
-        return [
-            constants_digest(SHIPPED[cell.dataset]),
-            *map(list, part.options),
-            *map(list, part.limits),
-            part.epsilon,
-        ]
-
-    chosen = planned[: 1 if quick else None]
-    found = cells.run_cells(
-        chosen, partial(evaluate, data=data), out / "generation-ablation", version=version
-    )
-    return {"rows": summarise(found)}
-
-
-def summarise(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average over seeds: one row for each data set, part and classifier, with the mean Frechet distance."""
+    Rows are in the order of the data sets, then of the parts.
+    """
     groups = cells.grouped(results, lambda result: (result["dataset"], result["change"]))
     rows = []
-    for dataset in (*GREY, *COLOUR):
-        for found in (
-            groups[dataset, part.label] for part in PARTS if (dataset, part.label) in groups
-        ):
-            facts = {key: value for key, value in found[0].items() if key != "accuracy"}
-            rows += cells.by_classifier(
-                found, facts | {"frechet": mean(result["frechet"] for result in found)}
-            )
+    for dataset in DATASETS:
+        for part in PARTS:
+            of_seeds = groups.get((dataset, part.label), [])
+            if not of_seeds:
+                continue
+            row = dict(of_seeds[0])
+            del row["accuracy"]
+            row["frechet"] = mean(result["frechet"] for result in of_seeds)
+            rows += cells.by_classifier(of_seeds, row)
     return rows

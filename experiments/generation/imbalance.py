@@ -1,15 +1,15 @@
-"""Two classes in proportions 9 : 1: what the rule for the covariance of a rare class, and noise in training, are worth.
+"""Two classes in proportions 9 : 1: what the rule for a rare class, and noise, are worth.
 
-Digits (classes 0 to 4 against 5 to 9), on which both were chosen; Fashion-MNIST likewise and grey faces of women
-against men, on which nothing was chosen. Classifiers are trained on 4,000 synthetic records, half of them of the rare
-class, or on as many draws of the real ones; the figure is their balanced accuracy on all test records, a mean over
-seeds.
+The rule is that for the covariance of a rare class; the noise is added to pixels in training.
+Digits (classes 0 to 4 against 5 to 9), on which both were chosen; Fashion-MNIST likewise and grey
+faces of women against men, on which nothing was chosen. Classifiers are trained on 4,000 synthetic
+records, half of them of the rare class, or on as many draws of the real ones; the figure is their
+balanced accuracy on all test records, a mean over seeds.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,17 +21,19 @@ from dpswd.records import Records
 from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
 from experiments.generation.training import SHIPPED, accuracies, load, train_mixture
+from experiments.results import Result, Row
 
-KEPT = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000, "faces": 2500}  # records
-BUDGETS, SEEDS = (10.0, 1.0), 3
+N_RECORDS = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000, "faces": 2500}
+BUDGETS = (10.0, 1.0)
+N_SEEDS = 3
 CLASSIFIERS = ("logreg", "cnn")
 NOISE = 0.2  # standard deviation of what is added to pixels in [0, 1]
-_N_SYNTHETIC = 4000
+N_SYNTHETIC = 4000
 
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """A data set, a budget or ``None`` for the real records, whether the rule holds, and a seed."""
+    """A data set, a budget or ``None`` for the real records, whether the rule holds, a seed."""
 
     dataset: str
     epsilon: float | None
@@ -39,64 +41,104 @@ class Cell(cells.Cell):
     seed: int
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     """Balanced accuracy where one of two classes is rare (a quarter of an hour; resumes)."""
-    settings = [(epsilon, ruled) for epsilon in BUDGETS for ruled in (False, True)] + [
-        (None, False)
-    ]
-    planned = [
-        Cell(name, *setting, seed) for name in KEPT for setting in settings for seed in range(SEEDS)
-    ]
-    planned = planned[:1] if quick else planned
-    found = cells.run_cells(planned, partial(measure, data=data), out / "imbalance")
-    groups = cells.grouped(zip(planned, found, strict=True), lambda pair: replace(pair[0], seed=0))
-    rows = []
-    for cell, same in groups.items():
-        for method in same[0][1]:
-            facts = {"dataset": cell.dataset, "epsilon": cell.epsilon, "method": method}
-            rows += cells.by_classifier([{"accuracy": each[method]} for _, each in same], facts)
+    planned = plan()
+    if quick:
+        planned = planned[:1]
+    results = cells.run_cells(planned, partial(measure, data=data), out / "imbalance")
+    of_setting: dict[Cell, list[Result]] = {}
+    for cell, result in zip(planned, results, strict=True):
+        of_setting.setdefault(replace(cell, seed=0), []).append(result)
+    rows: list[Row] = []
+    for cell, of_seeds in of_setting.items():
+        for method in of_seeds[0]:
+            row = {"dataset": cell.dataset, "epsilon": cell.epsilon, "method": method}
+            accuracies_of_seeds = [{"accuracy": result[method]} for result in of_seeds]
+            rows += cells.by_classifier(accuracies_of_seeds, row)
     return {"rows": rows}
 
 
+def plan() -> list[Cell]:
+    """List the cells: every data set at both budgets, without the rule and with it, and real."""
+    planned = []
+    for name in N_RECORDS:
+        for epsilon in BUDGETS:
+            for ruled in (False, True):
+                planned += [Cell(name, epsilon, ruled, seed) for seed in range(N_SEEDS)]
+        planned += [Cell(name, None, False, seed) for seed in range(N_SEEDS)]
+    return planned
+
+
 def measure(cell: Cell, data: Path | None = None) -> dict[str, dict[str, float]]:
-    """Return balanced accuracies in percent of training on synthetic records, by method, or on the real ones."""
+    """Return balanced accuracies in percent by method.
+
+    Classifiers are trained on synthetic records, or on the real ones.
+    """
     loaded = two_classes(cell.dataset, data)
-    n, labels = KEPT[cell.dataset], loaded.train.labels
+    labels = loaded.train.labels
+    n = N_RECORDS[cell.dataset]
     torch.manual_seed(cell.seed)
     order = torch.randperm(len(labels))
-    frequent, rare = order[labels[order] == 0][: n * 9 // 10], order[labels[order] == 1][: n // 10]
-    drawn = torch.arange(_N_SYNTHETIC) % 2
-
-    def score(images: Tensor) -> dict[str, float]:
-        return accuracies(CLASSIFIERS, images, drawn, loaded, "balanced_accuracy")
-
+    frequent = order[labels[order] == 0][: n * 9 // 10]
+    rare = order[labels[order] == 1][: n // 10]
     if cell.epsilon is None:
-        half = _N_SYNTHETIC // 2
-        index = torch.stack(
-            [frequent[torch.arange(half) % len(frequent)], rare[torch.arange(half) % len(rare)]], 1
-        )
-        return {"real records": score(loaded.train.floats(index.flatten()))}
+        images = loaded.train.floats(_alternating(frequent, rare))
+        return {"real records": _score(images, loaded)}
+
     records = loaded.train.select(torch.cat([frequent, rare])).private(classes=[0, 1])
-    constants = SHIPPED.get(cell.dataset, TASKS["faces"].constants)
-    rare = moments.RARE if cell.ruled else 0.0
-    made = train_mixture(records, constants, epsilon=cell.epsilon, seed=cell.seed, rare=rare)
-    images = draw(made.generator, drawn)
+    rare_part = 0.0  # of the mean count, below which a class is rare: no class is
+    if cell.ruled:
+        rare_part = moments.RARE
+    trained = train_mixture(
+        records,
+        SHIPPED.get(cell.dataset, TASKS["faces"].constants),
+        epsilon=cell.epsilon,
+        seed=cell.seed,
+        rare=rare_part,
+    )
+    images = draw(trained.generator, _labels())
     if not cell.ruled:
-        return {"as released": score(images)}
-    return {
-        "by the rule": score(images),
-        "and noise": score(images + NOISE * torch.randn_like(images)),
-    }
+        return {"as released": _score(images, loaded)}
+    by_rule = _score(images, loaded)
+    noisy = images + NOISE * torch.randn_like(images)
+    return {"by the rule": by_rule, "and noise": _score(noisy, loaded)}
+
+
+def _labels() -> Tensor:
+    """Return the classes (N_SYNTHETIC,) of training records: 0, 1, 0, 1, ..."""
+    return torch.arange(N_SYNTHETIC) % 2
+
+
+def _score(images: Tensor, loaded: Benchmark) -> dict[str, float]:
+    """Return the balanced accuracies of classifiers trained on images of both classes in turn."""
+    return accuracies(CLASSIFIERS, images, _labels(), loaded, "balanced_accuracy")
+
+
+def _alternating(first: Tensor, second: Tensor) -> Tensor:
+    """Return N_SYNTHETIC numbers, of the first and the second in turn, both again and again."""
+    place = torch.arange(N_SYNTHETIC // 2)
+    pairs = torch.stack([first[place % len(first)], second[place % len(second)]], 1)
+    return pairs.flatten()
 
 
 def two_classes(dataset: str, data: Path | None) -> Benchmark:
     """Return a data set with the classes 0 and 1."""
-    found = faces(data) if dataset == "faces" else load(dataset, data)
-    assert found.test is not None
+    if dataset == "faces":
+        loaded = faces(data)
+        change = _grey
+    else:
+        loaded = load(dataset, data)
+        change = _halves
+    assert loaded.test is not None
+    return replace(loaded, train=change(loaded.train), test=change(loaded.test))
 
-    def change(part: Records) -> Records:
-        if dataset == "faces":
-            return replace(part, values=part.values.float().mean(1, keepdim=True).byte())
-        return replace(part, labels=(part.labels >= 5).long())
 
-    return replace(found, train=change(found.train), test=change(found.test))
+def _grey(records: Records) -> Records:
+    """Return images in grey."""
+    return replace(records, values=records.values.float().mean(1, keepdim=True).byte())
+
+
+def _halves(records: Records) -> Records:
+    """Return records whose class is 1 for the classes 5 to 9."""
+    return replace(records, labels=(records.labels >= 5).long())

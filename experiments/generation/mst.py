@@ -1,66 +1,106 @@
-"""MST of ``dpmm`` on columns cut into bins: ``python mst.py IN.npz OUT.npz``, in an environment of its own.
+"""MST of ``dpmm`` on columns cut into bins: ``python mst.py IN.npz OUT.npz``.
 
-``dpmm`` needs older versions of pandas and numpy than dpswd, so :mod:`experiments.generation.tables_adult` runs this
-file with the interpreter of ``DPMM_PYTHON``. It imports nothing of dpswd.
+``dpmm`` needs older versions of pandas and numpy than dpswd, so
+:mod:`experiments.generation.tables_adult` runs this file with the interpreter of ``DPMM_PYTHON``,
+in an environment of its own. It imports nothing of dpswd.
 
-MST's noise is for add/remove-one. Under replace-one the squared sensitivity of a marginal is 2 instead of 1, and that
-of a score in a selection doubles, so zCDP grows by 2 in the two thirds of the budget that measure and by 4 in the
-third that selects. MST gets rho / (8/3), converted back to epsilon by its own conversion.
+MST's noise is for add/remove-one. Under replace-one the squared sensitivity of a marginal is 2
+instead of 1, and that of a score in a selection doubles, so zCDP grows by 2 in the two thirds of
+the budget that measure and by 4 in the third that selects. MST gets rho / (8/3), converted back to
+epsilon by its own conversion.
 """
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+GROWTH = 8 / 3  # of zCDP under replace-one
 
-def limits(low: float, high: float, most: int) -> Any:
+
+@dataclass(frozen=True)
+class Column:
+    """A column of whole numbers: its name, its bounds, and the edges of its bins."""
+
+    name: str
+    low: float
+    high: float
+    edges: np.ndarray
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins."""
+        return len(self.edges) - 1
+
+    def cells(self, values: np.ndarray) -> np.ndarray:
+        """Return the bin (n,) of every value."""
+        bins = np.searchsorted(self.edges, values, "right") - 1
+        return np.asarray(np.clip(bins, 0, self.n_bins - 1))
+
+    def values(self, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw a whole number (n,) uniformly in every bin."""
+        widths = np.diff(self.edges)[cells]
+        drawn = self.edges[cells] + rng.random(len(cells)) * widths
+        return np.asarray(np.clip(np.round(drawn), self.low, self.high))
+
+
+def limits(low: float, high: float, most: int) -> np.ndarray:
     """Return the edges of at most ``most`` bins of whole numbers."""
-    inner = (
-        np.arange(low, high + 1)
-        if high - low < most
-        else [low, *np.floor(np.linspace(low + 1, high, most - 1))]
-    )
-    return np.append(inner, high + 1) - 0.5
+    first: Any = np.arange(low, high + 1)  # of each bin
+    if high - low >= most:
+        first = [low, *np.floor(np.linspace(low + 1, high, most - 1))]
+    return np.append(first, high + 1) - 0.5
 
 
 def main(source: str, target: str) -> None:
-    """Read rows, labels, bounds, epsilon, delta, bins and seed; write synthetic rows and labels."""
+    """Read rows, labels, bounds and a budget; write synthetic rows and labels.
+
+    The file ``source`` has rows, labels, bounds, epsilon, delta, bins and seed.
+    """
+    # Packages of the other environment; the help of dpswd's experiments must not need them.
     import pandas as pd
-    from dpmm.models.base.mechanisms.cdp2adp import cdp_rho  # type: ignore[import-not-found]
     from dpmm.pipelines.mst import MSTPipeline  # type: ignore[import-not-found]
+
+    task = np.load(source)
+    rows = task["rows"]
+    seed = int(task["seed"])
+    delta = float(task["delta"])
+    columns = []
+    for j, (low, high) in enumerate(task["bounds"]):
+        columns.append(Column(str(j), low, high, limits(low, high, int(task["bins"]))))
+    cells = {column.name: column.cells(rows[:, j]) for j, column in enumerate(columns)}
+    domain = {column.name: column.n_bins for column in columns}
+    pipeline = MSTPipeline(
+        epsilon=smaller_epsilon(float(task["epsilon"]), delta),
+        delta=delta,
+        disable_processing=True,
+        n_jobs=1,
+        max_model_size=80,
+    )
+    table = pd.DataFrame(cells | {"class": task["labels"]})
+    pipeline.fit(table, domain=domain | {"class": 2}, random_state=seed)
+    synthetic = pipeline.generate(n_records=len(rows), random_state=seed + 1)
+    rng = np.random.default_rng(seed)
+    synthetic_rows = np.empty((len(synthetic), len(columns)))
+    for j, column in enumerate(columns):
+        drawn_cells = synthetic[column.name].to_numpy().astype(int)
+        synthetic_rows[:, j] = column.values(drawn_cells, rng)
+    labels = synthetic["class"].to_numpy().astype(int)
+    np.savez(target, rows=synthetic_rows, labels=labels)
+
+
+def smaller_epsilon(epsilon: float, delta: float) -> float:
+    """Return the epsilon that MST gets, so that it holds ``epsilon`` under replace-one."""
+    from dpmm.models.base.mechanisms.cdp2adp import cdp_rho  # type: ignore[import-not-found]
     from scipy.optimize import brentq
 
-    given = np.load(source)
-    rows, epsilon, delta, seed = (
-        given["rows"],
-        float(given["epsilon"]),
-        float(given["delta"]),
-        int(given["seed"]),
-    )
-    rho = cdp_rho(epsilon, delta) / (8 / 3)
-    smaller = brentq(lambda value: cdp_rho(value, delta) - rho, 1e-3, epsilon)
-    edges = {
-        str(j): limits(bound[0], bound[1], int(given["bins"]))
-        for j, bound in enumerate(given["bounds"])
-    }
-    cells = {
-        name: np.clip(np.searchsorted(edge, rows[:, int(name)], "right") - 1, 0, len(edge) - 2)
-        for name, edge in edges.items()
-    }
-    domain = {name: len(edge) - 1 for name, edge in edges.items()} | {"class": 2}
-    pipeline = MSTPipeline(
-        epsilon=smaller, delta=delta, disable_processing=True, n_jobs=1, max_model_size=80
-    )
-    pipeline.fit(pd.DataFrame(cells | {"class": given["labels"]}), domain=domain, random_state=seed)
-    made = pipeline.generate(n_records=len(rows), random_state=seed + 1)
-    rng, found = np.random.default_rng(seed), np.empty((len(made), len(edges)))
-    for (name, edge), bound in zip(edges.items(), given["bounds"], strict=True):
-        cell = made[name].to_numpy().astype(int)
-        found[:, int(name)] = np.clip(
-            np.round(edge[cell] + rng.random(len(cell)) * np.diff(edge)[cell]), *bound
-        )
-    np.savez(target, rows=found, labels=made["class"].to_numpy().astype(int))
+    rho = cdp_rho(epsilon, delta) / GROWTH
+
+    def gap(candidate: float) -> float:
+        return float(cdp_rho(candidate, delta) - rho)
+
+    return float(brentq(gap, 1e-3, epsilon))
 
 
 if __name__ == "__main__":

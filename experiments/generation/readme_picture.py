@@ -1,12 +1,12 @@
-"""Pictures of the front page and of generation.md: random real records beside random private synthetic ones.
+"""Pictures of the front page and of generation.md: real records beside private synthetic ones.
 
-``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``table1`` with and without
-adaptation; ``generation.png`` has the images of all data sets, also those of ``sample(spread=0.8)``. Draws and the
-choice of real images have seed 0 and nothing is left out; only the noise of the releases is fresh.
+``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``table1`` with
+and without adaptation; ``generation.png`` has the images of all data sets, also those of
+``sample(spread=0.8)``. Draws and the choice of real images have seed 0 and nothing is left out;
+only the noise of the releases is fresh.
 """
 
-import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,169 +16,222 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd.data import Benchmark
 from dpswd.estimators.generator import PrivateGenerator
 from dpswd.networks.generator import draw
+from dpswd.records import Records
 from experiments.generation import tables_adult
+from experiments.generation.pictures import Picture, draw_grids, grid, show
 from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
-from experiments.plots import figure
-from experiments.results import RESULTS
+from experiments.results import Result, Row, read_result
+from experiments.tables.values import select
 
-EPSILON, DELTA, PER_CLASS, SPREAD = 10.0, 1e-5, 8, 0.8
-DATASETS, IN_README = ("mnist", "fashion", "usps", "cifar10"), 2
-NAMES = {name: dataset for dataset, name in BENCHMARKS.items()}
-SHOWN = ("age", "education-num", "hours-per-week")
+EPSILON = 10.0
+DELTA = 1e-5
+N_CLASSES = 10
+PER_CLASS = 8
+SPREAD = 0.8
+DATASETS: tuple[str, ...] = ("MNIST", "FashionMNIST", "USPS", "CIFAR10")
+N_IN_README = 2  # data sets
+COLUMNS = ("age", "education-num", "hours-per-week")  # of Adult
+FEW_VALUES = ("education-num",)  # a bin for each value
+N_BINS = 30  # of the other columns
 PROBLEMS = ("MNIST-USPS", "USPS-MNIST")
 
 Array = NDArray[Any]
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Pictures of the README and of generation.md: real and private synthetic records (ten minutes)."""
-    names = ["digits"] if quick else list(DATASETS)
-    grids, rows = [], []
+@dataclass(frozen=True)
+class Images:
+    """Grids of real test images, of synthetic ones and of those with a smaller spread."""
+
+    dataset: str
+    real: Array
+    synthetic: Array
+    narrow: Array
+
+    def line(self) -> list[Picture]:
+        """Return the pictures with their titles."""
+        return [
+            Picture(self.real, f"{self.dataset}, test images"),
+            Picture(self.synthetic, f"synthetic, ε = {EPSILON:g}"),
+            Picture(self.narrow, f"the same, spread = {SPREAD:g}"),
+        ]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Real and synthetic values of a column of Adult."""
+
+    name: str
+    real: Array
+    synthetic: Array
+
+
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Pictures of the README and of generation.md (ten minutes)."""
+    names = DATASETS
+    columns = None
+    if quick:
+        names = ("digits",)
+    images = []
+    rows: list[Row] = []
     for name in names:
-        images, facts = _images(name, data, out / "readme_picture" / name)
-        grids.append(images)
-        rows.append(
-            {"dataset": name, **{key: facts[key] for key in ("epsilon", "delta", "mu", "sound")}}
-        )
-        print(f"{name:8} epsilon {facts['epsilon']:.2f}, mu {facts['mu']:.3f}")
-    titles = (f"synthetic, ε = {EPSILON:g}", f"the same, spread = {SPREAD:g}")
-    lines = [
-        list(zip(pictures, (f"{NAMES[name]}, test images", *titles), strict=True))
-        for pictures, name in zip(grids, names, strict=True)
-    ]
-    draw_grids(lines, out / "generation.png")
-    columns = None if quick else _columns(data, out / "readme_picture" / "adult")
-    draw_front(grids[:IN_README], names[:IN_README], columns, out / "readme.png")
+        loaded = load(name, data)
+        run_dir = out / "readme_picture" / BENCHMARKS[name]
+        estimator = _fitted_to_images(loaded, SHIPPED[name], run_dir)
+        guarantee = estimator.guarantee_
+        images.append(_images(name, loaded, estimator))
+        row = {"dataset": BENCHMARKS[name]}
+        for key in ("epsilon", "delta", "mu", "sound"):
+            row[key] = guarantee[key]
+        rows.append(row)
+        spent = f"epsilon {guarantee['epsilon']:.2f}, mu {guarantee['mu']:.3f}"
+        print(f"{BENCHMARKS[name]:8} {spent}")
+    draw_grids([of_dataset.line() for of_dataset in images], out / "generation.png")
+    if not quick:
+        columns = _columns(data, out / "readme_picture" / "adult")
+    draw_front(images[:N_IN_README], columns, out / "readme.png")
     return {"rows": rows}
 
 
-def _fitted(run_dir: Path, load_records: Any, delta: float, **facts: Any) -> PrivateGenerator:
-    """Return the generator of a run directory, or fit one there."""
-    if (saved := run_dir / "generator.pt").exists():
+# Images -------------------------------------------------------------------------------------------
+
+
+def _fitted_to_images(loaded: Benchmark, constants: Path, run_dir: Path) -> PrivateGenerator:
+    """Return the generator of a run directory, or fit one to the images there."""
+    saved = run_dir / "generator.pt"
+    if saved.exists():
         return PrivateGenerator.load(saved)
-    estimator = PrivateGenerator(EPSILON, delta, run_dir=run_dir, verbose=False, **facts)
-    estimator.fit(*load_records()).save(saved)
+    options = shipped_constants(constants)
+    estimator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, verbose=False, **options)
+    estimator.fit(loaded.private())
+    estimator.save(saved)
     return estimator
 
 
-def _images(name: str, data: Path | None, run_dir: Path) -> tuple[list[Array], dict[str, Any]]:
-    """Return grids of real test images, synthetic ones and those of a smaller spread, and the guarantee."""
-    loaded = load(NAMES[name], data)
+def _images(name: str, loaded: Benchmark, estimator: PrivateGenerator) -> Images:
+    """Return images of a data set and of its generator, in order of the classes."""
     assert loaded.test is not None
-    test = loaded.test
-    estimator = _fitted(
-        run_dir, lambda: (loaded.private(),), DELTA, **shipped_constants(SHIPPED[NAMES[name]])
-    )
-    order, choice = torch.arange(10).repeat_interleave(PER_CLASS), np.random.default_rng(0)
-    real = [
-        choice.choice(torch.nonzero(test.labels == c)[:, 0], PER_CLASS, replace=False)
-        for c in range(10)
-    ]
-    drawn = []
-    for spread in (1.0, SPREAD):
-        torch.manual_seed(0)
-        drawn.append(draw(estimator.generator_, order, spread))
-    shown = [test.floats(torch.from_numpy(np.concatenate(real))), *drawn]
-    return [grid(_tiles(images)) for images in shown], estimator.guarantee_
+    labels = torch.arange(N_CLASSES).repeat_interleave(PER_CLASS)
+    real = loaded.test.floats(_random_of_each_class(loaded.test))
+    torch.manual_seed(0)
+    synthetic = draw(estimator.generator_, labels, 1.0)
+    torch.manual_seed(0)
+    narrow = draw(estimator.generator_, labels, SPREAD)
+    return Images(name, grid(_tiles(real)), grid(_tiles(synthetic)), grid(_tiles(narrow)))
+
+
+def _random_of_each_class(records: Records) -> Tensor:
+    """Return the numbers of ``PER_CLASS`` random records of each class."""
+    rng = np.random.default_rng(0)
+    numbers = []
+    for c in range(N_CLASSES):
+        of_class = torch.nonzero(records.labels == c)[:, 0]
+        numbers.append(rng.choice(of_class, PER_CLASS, replace=False))
+    return torch.from_numpy(np.concatenate(numbers))
 
 
 def _tiles(images: Tensor) -> Array:
     """Return images (10 * PER_CLASS, c, h, w) as (10, PER_CLASS, h, w, 3)."""
-    tiles = images.clamp(0, 1).movedim(1, -1).unflatten(0, (10, PER_CLASS)).numpy()
+    pixels = images.clamp(0, 1).movedim(1, -1)
+    tiles = pixels.unflatten(0, (N_CLASSES, PER_CLASS)).numpy()
     return np.broadcast_to(tiles, (*tiles.shape[:4], 3))
 
 
-def grid(tiles: Array) -> Array:
-    """Return images (columns, rows, h, w, 3) in [0, 1] as one picture with white margins."""
-    tiles = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0)), constant_values=1.0)
-    columns, rows, height, width, _ = tiles.shape
-    return tiles.transpose(1, 2, 0, 3, 4).reshape(rows * height, columns * width, 3)
+# Front page ---------------------------------------------------------------------------------------
 
 
-def _columns(data: Path | None, run_dir: Path) -> dict[str, tuple[Array, Array]]:
+def _columns(data: Path | None, run_dir: Path) -> list[Column]:
     """Return real and synthetic values of columns of Adult."""
-    rows, labels, *_ = tables_adult.adult(0, data)
-    facts = {"bounds": tables_adult.BOUNDS, "kinds": tables_adult.KINDS, "classes": [0, 1]}
-    made = _fitted(run_dir, lambda: (rows.astype(np.float32), labels), tables_adult.DELTA, **facts)
-    synthetic, _ = made.sample(len(rows), proportions="released")
-    places = [tables_adult.COLUMNS.index(name) for name in SHOWN]
-    return {name: (rows[:, j], synthetic[:, j]) for name, j in zip(SHOWN, places, strict=True)}
+    adult = tables_adult.adult(0, data)
+    estimator = _fitted_to_adult(adult, run_dir)
+    synthetic, _ = estimator.sample(len(adult.rows), proportions="released")
+    columns = []
+    for name in COLUMNS:
+        j = tables_adult.COLUMNS.index(name)
+        columns.append(Column(name, adult.rows[:, j], synthetic[:, j]))
+    return columns
 
 
-def draw_grids(lines: Sequence[Sequence[tuple[Array, str]]], path: Path) -> None:
-    """Draw lines of pictures (h, w, 3) with their titles."""
-    height, width, _ = lines[0][0][0].shape
-    columns = len(lines[0])
-    size = 10, len(lines) * (0.3 + 10 / columns * height / width)
-    with figure(path, *size, len(lines), columns, dpi=110, squeeze=False) as panels:
-        for line, cells in zip(lines, panels, strict=True):
-            for (picture, title), axes in zip(line, cells, strict=True):
-                _show(axes, picture, title)
+def _fitted_to_adult(adult: tables_adult.Split, run_dir: Path) -> PrivateGenerator:
+    """Return the generator of a run directory, or fit one to Adult there."""
+    saved = run_dir / "generator.pt"
+    if saved.exists():
+        return PrivateGenerator.load(saved)
+    estimator = PrivateGenerator(
+        EPSILON,
+        tables_adult.DELTA,
+        run_dir=run_dir,
+        verbose=False,
+        bounds=tables_adult.BOUNDS,
+        kinds=tables_adult.KINDS,
+        classes=[0, 1],
+    )
+    estimator.fit(adult.rows.astype(np.float32), adult.labels)
+    estimator.save(saved)
+    return estimator
 
 
-def draw_front(
-    grids: list[list[Array]],
-    names: list[str],
-    columns: dict[str, tuple[Array, Array]] | None,
-    path: Path,
-) -> None:
-    """Draw images, and below them columns of a table and an adaptation, if ``columns`` are given."""
-    whole = Figure(figsize=(11, 4.4 if columns else 2.6), layout="constrained")
-    top, bottom = whole.subfigures(2, 1, height_ratios=(2.5, 1.9)) if columns else (whole, None)
-    cells = np.atleast_1d(top.subplots(1, 2 * len(grids)))
-    for k, (pictures, name) in enumerate(zip(grids, names, strict=True)):
-        _show(cells[2 * k], pictures[0], f"{NAMES[name]}: real")
-        _show(cells[2 * k + 1], pictures[1], "synthetic")
-    if bottom is not None and columns is not None:
-        *charts, bars = bottom.subplots(
-            1, len(columns) + 1, width_ratios=[1] * len(columns) + [1.7]
-        )
-        for axes, (name, pair) in zip(charts, columns.items(), strict=True):
-            edges = (
-                np.arange(pair[0].min() - 0.5, pair[0].max() + 1) if name == "education-num" else 30
-            )
-            edges = np.histogram_bin_edges(pair[0], edges)
-            axes.hist(pair[0], edges, density=True, color="0.8", label="real")
-            axes.hist(
-                pair[1], edges, density=True, histtype="step", color="tab:red", label="synthetic"
-            )
-            axes.set_title(f"Adult: {name}", fontsize=9)
-            axes.set_yticks([])
+def draw_front(images: list[Images], columns: list[Column] | None, path: Path) -> None:
+    """Draw images; below them columns of a table and an adaptation, if ``columns`` are given."""
+    if columns is None:
+        whole = Figure(figsize=(11, 2.6), layout="constrained")
+        _draw_images(whole, images)
+    else:
+        whole = Figure(figsize=(11, 4.4), layout="constrained")
+        parts: Any = whole.subfigures(2, 1, height_ratios=(2.5, 1.9))
+        top, bottom = parts
+        _draw_images(top, images)
+        widths = [1.0] * len(columns) + [1.7]
+        *charts, bars = bottom.subplots(1, len(columns) + 1, width_ratios=widths)
+        for axes, column in zip(charts, columns, strict=True):
+            _draw_column(axes, column)
         charts[0].legend(fontsize=7, frameon=False, loc="upper right")
-        _bars(bars)
+        _draw_adaptation(bars)
     whole.savefig(path, dpi=110)
 
 
-def _show(axes: Any, picture: Array, title: str) -> None:
-    axes.imshow(np.clip(picture, 0, 1))
-    axes.axis("off")
-    axes.set_title(title, fontsize=10)
+def _draw_images(whole: Any, images: list[Images]) -> None:
+    """Draw real and synthetic images of every data set in a line."""
+    panels = np.atleast_1d(whole.subplots(1, 2 * len(images)))
+    for k, of_dataset in enumerate(images):
+        show(panels[2 * k], Picture(of_dataset.real, f"{of_dataset.dataset}: real"))
+        show(panels[2 * k + 1], Picture(of_dataset.synthetic, "synthetic"))
 
 
-def _bars(axes: Any) -> None:
-    """Draw accuracies on the target without adaptation and with a private one, from ``docs/results/table1.json``."""
-    rows = json.loads((RESULTS / "table1.json").read_text())["rows"]
-    ticks = []
+def _draw_column(axes: Any, column: Column) -> None:
+    """Draw histograms of real and synthetic values."""
+    bins: Any = N_BINS
+    if column.name in FEW_VALUES:
+        bins = np.arange(column.real.min() - 0.5, column.real.max() + 1)
+    edges = np.histogram_bin_edges(column.real, bins)
+    axes.hist(column.real, edges, density=True, color="0.8", label="real")
+    style = {"histtype": "step", "color": "tab:red"}
+    axes.hist(column.synthetic, edges, density=True, label="synthetic", **style)
+    axes.set_title(f"Adult: {column.name}", fontsize=9)
+    axes.set_yticks([])
+
+
+def _draw_adaptation(axes: Any) -> None:
+    """Draw accuracies on the target without adaptation and with a private one."""
+    rows = read_result("table1")["rows"]
+    places = []
+    labels = []
     for k, problem in enumerate(PROBLEMS):
-        for j, (method, epsilon) in enumerate(
-            (("source only", None), ("DP-SWD, adapter", EPSILON))
-        ):
-            key = (f"{problem}, as they are", method, epsilon)
-            (row,) = (row for row in rows if (row["dataset"], row["method"], row["epsilon"]) == key)
-            place = 3 * k + j
-            axes.barh(place, row["mean"], color=("0.8", "tab:red")[j], height=0.9)
-            axes.text(
-                row["mean"] - 1, place, f"{row['mean']:.0f} %", va="center", ha="right", fontsize=8
-            )
-            ticks.append(
-                (
-                    place,
-                    f"{problem.replace('-', ' → ')}\n{method}" if j == 0 else "private adaptation",
-                )
-            )
-    axes.set_yticks(*zip(*ticks, strict=True), fontsize=8)
+        of_problem = select(rows, dataset=f"{problem}, as they are")
+        (plain,) = select(of_problem, method="source only")
+        _draw_bar(axes, 3 * k, plain["mean"], "0.8")
+        (private,) = select(of_problem, method="DP-SWD, adapter", epsilon=EPSILON)
+        _draw_bar(axes, 3 * k + 1, private["mean"], "tab:red")
+        places += [3 * k, 3 * k + 1]
+        labels += [f"{problem.replace('-', ' → ')}\nsource only", "private adaptation"]
+    axes.set_yticks(places, labels, fontsize=8)
     axes.set_xlim(0, 100)
     axes.invert_yaxis()
     axes.set_title("Adaptation: accuracy on private records", fontsize=9)
+
+
+def _draw_bar(axes: Any, place: int, accuracy: float, colour: str) -> None:
+    axes.barh(place, accuracy, color=colour, height=0.9)
+    axes.text(accuracy - 1, place, f"{accuracy:.0f} %", va="center", ha="right", fontsize=8)

@@ -1,9 +1,8 @@
-"""Price of ``sample(spread=...)``: one generator per data set and seed, drawn with several factors."""
+"""Price of ``sample(spread=...)``: one generator per data set and seed, several factors."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,8 +16,10 @@ from experiments.generation.training import (
     load,
     train_mixture,
 )
+from experiments.results import Result, Row
 
-N_SYNTHETIC, EPSILON = 20_000, 10.0
+N_SYNTHETIC = 20_000
+EPSILON = 10.0
 SPREADS = (1.0, 0.8, 0.6)
 CLASSIFIERS = ("logreg", "cnn")
 DATASETS = ("digits", "USPS")
@@ -32,35 +33,51 @@ class Cell(cells.Cell):
     seed: int
 
 
-def evaluate(cell: Cell, data: Path | None) -> dict[str, Any]:
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Price of draws nearer to the means of cells (ten minutes; resumes)."""
+    planned = [Cell(name, 0) for name in DATASETS]
+    if quick:
+        planned = planned[:1]
+    work = partial(evaluate, data=data)
+    results = cells.run_cells(planned, work, out / "spread", version=_version)
+    rows: list[Row] = []
+    for result in results:
+        draws = result.pop("draws")
+        for of_spread in draws:
+            row = result | {"spread": of_spread["spread"], "frechet": of_spread["frechet"]}
+            rows += cells.by_classifier([of_spread], row)
+    return {"rows": rows}
+
+
+def _version(cell: Cell) -> list[str | float]:
+    """Return what a cell depends on."""
+    return [constants_digest(SHIPPED[cell.dataset]), N_SYNTHETIC, *SPREADS]
+
+
+def evaluate(cell: Cell, data: Path | None) -> Result:
     """Fit a generator; return accuracies and Fréchet distance of its draws for every factor."""
     loaded = load(cell.dataset, data)
     assert loaded.test is not None
-    made = train_mixture(loaded.private(), SHIPPED[cell.dataset], epsilon=EPSILON, seed=cell.seed)
-    assert made.facts["sound"] is True
-    labels, real, draws = torch.arange(N_SYNTHETIC) % 10, loaded.test.floats(), []
+    real = loaded.test.floats()
+    trained = train_mixture(
+        loaded.private(), SHIPPED[cell.dataset], epsilon=EPSILON, seed=cell.seed
+    )
+    assert trained.privacy.sound is True
+    labels = torch.arange(N_SYNTHETIC) % loaded.n_classes
+    draws = []
     for spread in SPREADS:
         torch.manual_seed(cell.seed)
-        images = draw(made.generator, labels, spread)
-        distance = fidelity(real, images[: len(real)])["frechet"]
-        found = accuracies(CLASSIFIERS, images, labels, loaded)
-        draws.append({"spread": spread, "frechet": distance, "accuracy": found})
-    return {"dataset": cell.dataset, "epsilon": EPSILON, **made.facts, "draws": draws}
-
-
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Measure what draws nearer to the means of cells cost in accuracy and distance (ten minutes; resumes)."""
-    planned = [Cell(name, 0) for name in DATASETS][: 1 if quick else None]
-
-    def version(cell: Cell) -> list[Any]:
-        return [constants_digest(SHIPPED[cell.dataset]), N_SYNTHETIC, *SPREADS]
-
-    rows = []
-    for found in cells.run_cells(
-        planned, partial(evaluate, data=data), out / "spread", version=version
-    ):
-        for each in found.pop("draws"):
-            rows += cells.by_classifier(
-                [each], found | {"spread": each["spread"], "frechet": each["frechet"]}
-            )
-    return {"rows": rows}
+        images = draw(trained.generator, labels, spread)
+        draws.append(
+            {
+                "spread": spread,
+                "frechet": fidelity(real, images[: len(real)])["frechet"],
+                "accuracy": accuracies(CLASSIFIERS, images, labels, loaded),
+            }
+        )
+    return {
+        "dataset": cell.dataset,
+        "epsilon": EPSILON,
+        **asdict(trained.privacy),
+        "draws": draws,
+    }

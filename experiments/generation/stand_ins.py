@@ -1,8 +1,9 @@
-"""What the default generator reaches on public benchmarks that were cut to N random training records.
+"""What the default generator reaches on benchmarks that were cut to N random training records.
 
-Logistic regression on 10,000 synthetic records, tested on the test records; one seed. ``python -m experiments tables``
-copies the rows into the package, where ``dpswd forecast`` reads them, and adds those of all records from ``run
-generation`` (60,000 synthetic records, mean over its seeds).
+Logistic regression on 10,000 synthetic records, tested on the test records; one seed.
+``python -m experiments tables`` copies the rows into the package, where ``dpswd forecast`` reads
+them, and adds those of all records from ``run generation`` (60,000 synthetic records, mean over its
+seeds).
 """
 
 import math
@@ -10,7 +11,6 @@ import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,18 +19,14 @@ from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.networks.generator import draw
 from experiments import cells
 from experiments.generation.training import BENCHMARKS, DELTA, accuracies, load
+from experiments.results import Result, Row
 
 SIZES = (300, 1000, 3000)
-ALL = {
-    "MNIST": 60_000,
-    "FashionMNIST": 60_000,
-    "USPS": 7291,
-    "digits": 1438,
-    "CIFAR10": 50_000,
-}  # training records
+N_TRAIN = {"MNIST": 60_000, "FashionMNIST": 60_000, "USPS": 7291, "digits": 1438, "CIFAR10": 50_000}
+IN_COLOUR = ("CIFAR10",)
 BUDGETS = (10.0, 1.0)
-_N_SYNTHETIC = 10_000
-_N_CLASSES = 10
+N_SYNTHETIC = 10_000
+N_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -42,21 +38,27 @@ class Cell(cells.Cell):
     epsilon: float
 
 
-def run(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Logistic regression on synthetic records of benchmarks cut to N records (ten minutes; resumes)."""
-    planned = [
-        Cell(name, size, epsilon)
-        for name in BENCHMARKS
-        for size in SIZES
-        if size <= ALL[name]
-        for epsilon in BUDGETS
-    ]
-    chosen = [Cell("digits", 300, 10.0)] if quick else planned
-    return {"rows": cells.run_cells(chosen, partial(measure, data=data), out / "stand_ins")}
+def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Logistic regression on synthetic records of small benchmarks (ten minutes; resumes)."""
+    planned = plan()
+    if quick:
+        planned = [Cell("digits", 300, 10.0)]
+    work = partial(measure, data=data)
+    return {"rows": cells.run_cells(planned, work, out / "stand_ins")}
 
 
-def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Fit the default generator and trains the classifier."""
+def plan() -> list[Cell]:
+    """List the cells: every data set with the sizes that it has records for."""
+    planned = []
+    for name in BENCHMARKS:
+        for size in SIZES:
+            if size <= N_TRAIN[name]:
+                planned += [Cell(name, size, epsilon) for epsilon in BUDGETS]
+    return planned
+
+
+def measure(cell: Cell, data: Path | None = None) -> Row:
+    """Fit the default generator and train the classifier."""
     source = load(cell.dataset, data)
     order = torch.randperm(len(source.train), generator=torch.Generator().manual_seed(0))
     records = source.train.select(order[: cell.size])
@@ -65,30 +67,29 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
             cell.epsilon, DELTA, run_dir=Path(directory) / "run", verbose=False
         )
         estimator.fit(records.private(classes=source.classes))
-        labels = torch.arange(_N_SYNTHETIC) % _N_CLASSES
-        images = draw(estimator.generator_, labels)
-    found = accuracies(["logreg"], images, labels, source)["logreg"]
-    return _row(cell.dataset, source.shape[0], cell.size, cell.epsilon, found)
+    labels = torch.arange(N_SYNTHETIC) % N_CLASSES
+    images = draw(estimator.generator_, labels)
+    accuracy = accuracies(["logreg"], images, labels, source)["logreg"]
+    return _row(cell.dataset, cell.size, cell.epsilon, accuracy)
 
 
-def of_all_records(row: dict[str, Any]) -> dict[str, Any]:
+def of_all_records(row: Row) -> Row:
     """Make a row of this experiment from one of ``run generation``."""
-    return _row(
-        row["dataset"],
-        3 if row["dataset"] == "CIFAR10" else 1,
-        ALL[row["dataset"]],
-        row["epsilon"],
-        row["mean"],
-    )
+    return _row(row["dataset"], N_TRAIN[row["dataset"]], row["epsilon"], row["mean"])
 
 
-def _row(dataset: str, channels: int, size: int, epsilon: float, found: float) -> dict[str, Any]:
+def _row(dataset: str, size: int, epsilon: float, accuracy: float) -> Row:
+    """Return the row of a generator; its signal is that of a class mean."""
+    channels = 1
+    if dataset in IN_COLOUR:
+        channels = 3
+    signal = mu_of_epsilon(epsilon, DELTA) * size / math.sqrt(N_CLASSES)
     return {
         "dataset": dataset,
         "channels": channels,
         "n_records": size,
         "epsilon": epsilon,
         "delta": DELTA,
-        "signal": round(mu_of_epsilon(epsilon, DELTA) * size / math.sqrt(_N_CLASSES), 2),
-        "accuracy": round(found, 1),
+        "signal": round(signal, 2),
+        "accuracy": round(accuracy, 1),
     }

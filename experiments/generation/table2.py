@@ -1,13 +1,13 @@
-"""Rakotomamonjy2021, Table 2 in one protocol, and the default generator beside the class-wise Gaussian.
+"""Rakotomamonjy2021, Table 2 in one protocol, and the default generator beside baselines.
 
-``OUT/table2-quick`` and ``OUT/table2-full`` hold ``NAME.json`` for each finished cell, ``NAME.npz`` with images, and
-``runs/NAME``, a run directory with ledger and report that ``dpswd report`` reads. An interrupted cell starts again in a
-new directory. ``table2_published`` has the rows of the paper.
+``OUT/table2-quick`` and ``OUT/table2-full`` hold ``NAME.json`` for each finished cell, ``NAME.npz``
+with images, and ``runs/NAME``, a run directory with ledger and report that ``dpswd report`` reads.
+An interrupted cell starts again in a new directory. ``table2_published`` has the rows of the paper.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -21,14 +21,15 @@ from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.features.frequencies import DCT
-from dpswd.networks.generator import draw as generate
+from dpswd.networks.generator import draw as draw_images
 from dpswd.report.render import write_report
 from experiments import cells
 from experiments.generation.training import (
     BENCHMARKS,
     DELTA,
     SHIPPED,
-    Made,
+    Privacy,
+    Trained,
     accuracies,
     constants_digest,
     load,
@@ -37,17 +38,21 @@ from experiments.generation.training import (
     train_network,
 )
 from experiments.plots import figure
+from experiments.results import Result, Row
+from experiments.tables.values import select
 from models.dp_merf import DPMERF
 from models.gaussian import ClassGaussian
 from models.networks import Table3Generator
 
-N_SYNTHETIC = {
-    False: 20_000,
-    True: 60_000,
-}  # training records of a classifier, synthetic or real: quick, full
-SEEDS = 5
+N_SEEDS = 5
+N_COLOUR_SEEDS = 3  # of CIFAR-10, whose images of 32 x 32 in colour take the longest
+N_CLASSES = 10
 PER_CLASS = 10  # images kept per class
-LABELS = {
+AT_ONCE = 500  # images that a baseline draws at a time
+DATASETS = ("MNIST", "FashionMNIST")
+GENERATED = tuple(BENCHMARKS)  # data sets of the experiment ``generation``
+BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
+LABELS = {  # of the methods, in the order of the rows
     "real records": "real records",
     "without noise": "ours without noise",
     "rows": "DP-SWD, rows per step",
@@ -56,14 +61,20 @@ LABELS = {
     "DP-MERF": "DP-MERF",
     "Gaussian": "class-wise Gaussian",
 }
-DATASETS = ("MNIST", "FashionMNIST")
-GENERATED = tuple(BENCHMARKS)  # of the experiment ``generation``
-STEPS = {"rows": (800, 4000), "quantiles": (400, 2000), "DP-MERF": (300, 1200)}  # quick, full
-BUDGETS: tuple[float | None, ...] = (10.0, 1.0, 0.2)
 
-Trained = tuple[
-    Callable[[Tensor], Tensor] | None, dict[str, Any]
-]  # sampler (None: real records), and guarantee
+
+@dataclass(frozen=True)
+class Length:
+    """Length of a run: steps of every trained method, and training records of a classifier."""
+
+    steps: dict[str, int]
+    n_synthetic: int
+
+
+LENGTHS = {
+    "quick": Length({"rows": 800, "quantiles": 400, "DP-MERF": 300}, n_synthetic=20_000),
+    "full": Length({"rows": 4000, "quantiles": 2000, "DP-MERF": 1200}, n_synthetic=60_000),
+}
 
 
 @dataclass(frozen=True)
@@ -77,223 +88,302 @@ class Cell(cells.Cell):
     full: bool = False
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Budget and seed."""
-        return {"epsilon": self.epsilon, "delta": DELTA, "seed": self.seed}
+    def length(self) -> Length:
+        """Length of the run."""
+        if self.full:
+            return LENGTHS["full"]
+        return LENGTHS["quick"]
+
+    @property
+    def stated_epsilon(self) -> float:
+        """The epsilon of a method that always has one."""
+        assert self.epsilon is not None
+        return self.epsilon
 
 
-def _made(made: Made) -> Trained:
-    return partial(generate, made.generator), made.facts
+# Methods ------------------------------------------------------------------------------------------
 
 
-def _mixture(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
-    return _made(train_mixture(loaded.private(), SHIPPED[cell.dataset], directory, **cell.options))
+@dataclass(frozen=True)
+class Source:
+    """Images to train classifiers on, and what was stated about privacy.
+
+    ``draw`` returns an image for each label (n,); it is ``None`` for real records.
+    """
+
+    draw: Callable[[Tensor], Tensor] | None
+    privacy: Privacy
 
 
-def _network(cell: Cell, loaded: Benchmark, directory: Path, **options: Any) -> Trained:
-    options |= cell.options | {"steps": STEPS[cell.method][cell.full]}
-    return _made(train_network(loaded.private(), directory, **options))
+def real_records(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Return the real records."""
+    return Source(None, Privacy())
 
 
-def _dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
-    torch.manual_seed(cell.seed)
-    model = DPMERF(
-        Table3Generator().to(memory_format=torch.channels_last), n_frequencies=1000, lengthscale=6.0
+def mixture(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Fit the default generator; without epsilon there is no noise."""
+    trained = train_mixture(
+        loaded.private(),
+        SHIPPED[cell.dataset],
+        directory,
+        epsilon=cell.epsilon,
+        delta=DELTA,
+        seed=cell.seed,
     )
-    budget = model.release(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
-    model.train_generator(STEPS[cell.method][cell.full])
-    return _sampler(model), _facts(budget)
+    return _source(trained)
 
 
-def _gaussian(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
+def rows_per_step(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Train a network with a release of noisy rows at every step."""
+    options = {"batch_size": 100, "statistic": "rows", "generated": 100}
+    return _network(cell, loaded, directory, **options)
+
+
+def quantiles_per_step(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Train a network with a release of block means at every fifth step."""
+    return _network(cell, loaded, directory, batch_size=6000, every=5)
+
+
+def _network(cell: Cell, loaded: Benchmark, directory: Path, **options: Any) -> Source:
+    trained = train_network(
+        loaded.private(),
+        directory,
+        epsilon=cell.stated_epsilon,
+        delta=DELTA,
+        seed=cell.seed,
+        steps=cell.length.steps[cell.method],
+        **options,
+    )
+    return _source(trained)
+
+
+def dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Train DP-MERF on one release of the records."""
+    torch.manual_seed(cell.seed)
+    generator = Table3Generator().to(memory_format=torch.channels_last)
+    model = DPMERF(generator, n_frequencies=1000, lengthscale=6.0)
+    budget = model.release(loaded.private(), directory, cell.stated_epsilon, DELTA)
+    model.train_generator(cell.length.steps[cell.method])
+    return Source(partial(_sample, model), privacy_of(budget))
+
+
+def gaussian(cell: Cell, loaded: Benchmark, directory: Path) -> Source:
+    """Fit a normal law to each class."""
     torch.manual_seed(cell.seed)
     model = ClassGaussian(DCT((1, 28, 28), size=14, centre=0.13, radius=10.0))
-    return _sampler(model), _facts(
-        model.fit(loaded.private(), directory, cell.epsilon or 0.0, DELTA)
-    )
+    budget = model.fit(loaded.private(), directory, cell.stated_epsilon, DELTA)
+    return Source(partial(_sample, model), privacy_of(budget))
 
 
-def _real(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
-    return None, {"sound": None, "mu": None, "delta": None, "statistic": None}
+def privacy_of(budget: Budget) -> Privacy:
+    """Return what a budget states about releases of moments."""
+    statement = budget.statement()
+    return Privacy(statement["sound"], statement["mu"], statement["delta"], "moments")
 
 
-def _facts(budget: Budget) -> dict[str, Any]:
-    facts = budget.statement()
-    return {
-        "sound": facts["sound"],
-        "mu": facts["mu"],
-        "delta": facts["delta"],
-        "statistic": "moments",
-    }
+def _source(trained: Trained) -> Source:
+    return Source(partial(draw_images, trained.generator), trained.privacy)
 
 
-def _sampler(model: DPMERF | ClassGaussian) -> Callable[[Tensor], Tensor]:
-    return lambda labels: torch.cat([model.sample(part) for part in labels.split(500)])
+def _sample(model: DPMERF | ClassGaussian, labels: Tensor) -> Tensor:
+    """Draw an image of every class in ``labels`` (n,)."""
+    return torch.cat([model.sample(part) for part in labels.split(AT_ONCE)])
 
 
-METHODS: dict[str, tuple[Callable[[Cell, Benchmark, Path], Trained], tuple[float | None, ...]]] = {
-    "real records": (_real, (None,)),
-    "without noise": (_mixture, (None,)),
-    "rows": (partial(_network, batch_size=100, statistic="rows", generated=100), BUDGETS),
-    "quantiles": (partial(_network, batch_size=6000, every=5), BUDGETS),
-    "mixture": (_mixture, BUDGETS),
-    "DP-MERF": (_dp_merf, BUDGETS),
-    "Gaussian": (_gaussian, BUDGETS),
+@dataclass(frozen=True)
+class Method:
+    """A method of the table and the epsilons at which it runs; ``None`` for no guarantee."""
+
+    run: Callable[[Cell, Benchmark, Path], Source]
+    budgets: tuple[float | None, ...] = BUDGETS
+
+
+METHODS = {
+    "real records": Method(real_records, (None,)),
+    "without noise": Method(mixture, (None,)),
+    "rows": Method(rows_per_step),
+    "quantiles": Method(quantiles_per_step),
+    "mixture": Method(mixture),
+    "DP-MERF": Method(dp_merf),
+    "Gaussian": Method(gaussian),
 }
 
 
-def plan(*, full: bool) -> list[Cell]:
-    """List the cells of Table 2: every method, data set and budget; five seeds if ``full``, else one."""
-    return [
-        Cell(dataset, method, epsilon, seed, full)
-        for seed in range(SEEDS if full else 1)
-        for method, (_, budgets) in METHODS.items()
-        for dataset in DATASETS
-        for epsilon in budgets
-    ]
+# Experiments --------------------------------------------------------------------------------------
 
 
-def plan_generation() -> list[Cell]:
-    """List the cells of ``generation``, one seed after the other: the default generator first."""
-    baselines = [
-        ("Gaussian", DATASETS, BUDGETS),
-        ("DP-MERF", DATASETS, BUDGETS),
-        ("real records", GENERATED, (None,)),
-    ]
-    return [
-        Cell(dataset, method, epsilon, seed, full=True)
-        for seed in range(SEEDS)
-        for method, datasets, budgets in [("mixture", GENERATED, BUDGETS), *baselines]
-        for epsilon in budgets
-        for dataset in datasets
-        if seed < 3 or dataset != "CIFAR10"  # images of 32 x 32 in colour take the longest
-    ]
-
-
-def table2(out: Path, *, data: Path | None = None, full: bool = False) -> dict[str, Any]:
-    """Rakotomamonjy2021, Table 2: ours and baselines in one protocol (one seed, cut short; --full: five)."""
+def table2(out: Path, *, data: Path | None = None, full: bool = False) -> Result:
+    """Rakotomamonjy2021, Table 2: ours and baselines (one seed, cut short; --full: five)."""
     rows = summarise(evaluate_cells(plan(full=full), out, data))
     draw(rows, out / "table2.png")
     return {"rows": rows}
 
 
-def generation(out: Path, *, quick: bool = False, data: Path | None = None) -> dict[str, Any]:
-    """Default generator, class-wise Gaussian, DP-MERF: downstream accuracy, five seeds, CIFAR-10 three (hours)."""
-    chosen = [
-        cell
-        for cell in plan_generation()
-        if not quick or (cell.dataset, cell.seed) == ("digits", 0)
-    ]
-    rows = summarise(evaluate_cells(chosen, out, data))
-    return {
-        "rows": sorted(
-            rows, key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0))
-        )
-    }
+def generation(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
+    """Default generator, class-wise Gaussian, DP-MERF: accuracy, five seeds (hours)."""
+    planned = plan_generation()
+    if quick:
+        planned = [cell for cell in planned if (cell.dataset, cell.seed) == ("digits", 0)]
+    rows = summarise(evaluate_cells(planned, out, data))
+    rows.sort(key=lambda row: (GENERATED.index(row["dataset"]), -(row["epsilon"] or 0.0)))
+    return {"rows": rows}
 
 
-def evaluate_cells(wanted: Sequence[Cell], out: Path, data: Path | None) -> list[dict[str, Any]]:
-    """Train and evaluate the cells that have no result yet (see :func:`experiments.cells.run_cells`)."""
-    directory = directory_of(out, full=wanted[0].full)
+def plan(*, full: bool) -> list[Cell]:
+    """List the cells of Table 2: every method, data set and budget; five seeds if ``full``."""
+    n_seeds = 1
+    if full:
+        n_seeds = N_SEEDS
+    planned = []
+    for seed in range(n_seeds):
+        for name, method in METHODS.items():
+            for dataset in DATASETS:
+                for epsilon in method.budgets:
+                    planned.append(Cell(dataset, name, epsilon, seed, full))
+    return planned
+
+
+def plan_generation() -> list[Cell]:
+    """List the cells of ``generation``, one seed after the other: the default generator first."""
+    planned = []
+    for seed in range(N_SEEDS):
+        planned += _cells_of_seed("mixture", GENERATED, seed)
+        planned += _cells_of_seed("Gaussian", DATASETS, seed)
+        planned += _cells_of_seed("DP-MERF", DATASETS, seed)
+        planned += _cells_of_seed("real records", GENERATED, seed)
+    return planned
+
+
+def _cells_of_seed(method: str, datasets: Sequence[str], seed: int) -> list[Cell]:
+    """Return the cells of a method at all its budgets; CIFAR-10 has fewer seeds."""
+    planned = []
+    for epsilon in METHODS[method].budgets:
+        for dataset in datasets:
+            if seed < N_COLOUR_SEEDS or dataset != "CIFAR10":
+                planned.append(Cell(dataset, method, epsilon, seed, full=True))
+    return planned
+
+
+def evaluate_cells(planned: Sequence[Cell], out: Path, data: Path | None) -> list[Result]:
+    """Train and evaluate the cells that have no result yet."""
+    directory = directory_of(out, full=planned[0].full)
     work = partial(evaluate_cell, directory=directory, data=data)
-    return cells.run_cells(wanted, work, directory, version=config_digest)
+    return cells.run_cells(planned, work, directory, version=config_digest)
 
 
 def directory_of(out: Path, *, full: bool) -> Path:
     """Name the directory of cells and runs."""
-    return out / f"table2-{'full' if full else 'quick'}"
+    if full:
+        return out / "table2-full"
+    return out / "table2-quick"
 
 
 def config_digest(cell: Cell) -> str | None:
-    """Return the digest of the shipped config that a cell follows: a cell is run again when it changes."""
-    return (
-        constants_digest(SHIPPED[cell.dataset])
-        if cell.method in ("mixture", "without noise")
-        else None
-    )
+    """Return the digest of the shipped config that a cell follows, ``None`` for no config.
+
+    A cell is run again when it changes.
+    """
+    if cell.method in ("mixture", "without noise"):
+        return constants_digest(SHIPPED[cell.dataset])
+    return None
 
 
-def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> dict[str, Any]:
+def evaluate_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
     """Train one cell and the classifiers; write report and images."""
     run = cells.new_directory(directory / "runs" / cell.name)
-    loaded, n = load(cell.dataset, data), N_SYNTHETIC[cell.full]
+    loaded = load(cell.dataset, data)
     started = time.monotonic()
-    sample, facts = METHODS[cell.method][0](cell, loaded, run)
-    seconds = time.monotonic() - started
+    source = METHODS[cell.method].run(cell, loaded, run)
+    seconds: float | None = round(time.monotonic() - started, 1)
     torch.manual_seed(cell.seed)
-    if sample is None:
+    n = cell.length.n_synthetic
+    if source.draw is None:
+        seconds = None
         order = torch.randperm(len(loaded.train))[:n]
-        images, labels = loaded.train.floats(order), loaded.train.labels[order]
+        images = loaded.train.floats(order)
+        labels = loaded.train.labels[order]
     else:
-        labels = torch.arange(n) % 10
-        images = sample(labels)
-        keep = torch.arange(10).repeat(PER_CLASS).argsort(stable=True)
-        directory.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(
-            directory / f"{cell.name}.npz", data=to_bytes(images[keep]), labels=labels[keep].numpy()
-        )
-    if facts["sound"]:
+        labels = torch.arange(n) % N_CLASSES
+        images = source.draw(labels)
+        _keep(images, labels, directory / f"{cell.name}.npz")
+    if source.privacy.sound:
         report = write_report(run)
         assert report["sound"]
         assert report["guarantee"]["epsilon"] <= cell.epsilon
     return {
-        **{name: getattr(cell, name) for name in ("name", "dataset", "method", "epsilon", "seed")},
-        **facts,
+        "name": cell.name,
+        "dataset": cell.dataset,
+        "method": cell.method,
+        "epsilon": cell.epsilon,
+        "seed": cell.seed,
+        **asdict(source.privacy),
         "run": run.name,
         "accuracy": accuracies(IMAGE_CLASSIFIERS, images, labels, loaded),
-        "train_seconds": None if sample is None else round(seconds, 1),
+        "train_seconds": seconds,
     }
 
 
-def summarise(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Average cells over seeds: one row for each data set, method, budget and classifier."""
+def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
+    """Write the first ``PER_CLASS`` images of every class, in order of the classes."""
+    order = torch.arange(N_CLASSES).repeat(PER_CLASS).argsort(stable=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, data=to_bytes(images[order]), labels=labels[order].numpy())
+
+
+def summarise(results: list[Result]) -> list[Row]:
+    """Average cells over seeds: a row for each data set, method, budget and classifier."""
     groups = cells.grouped(
         results, lambda result: (result["dataset"], result["method"], result["epsilon"])
     )
-    order = {name: i for i, name in enumerate([*GENERATED, *LABELS])}
+    datasets = list(GENERATED)
+    methods = list(LABELS)
+    keys = sorted(
+        groups,
+        key=lambda key: (datasets.index(key[0]), methods.index(key[1]), -(key[2] or 0.0)),
+    )
     rows = []
-    for key in sorted(groups, key=lambda key: (order[key[0]], order[key[1]], -(key[2] or 0.0))):
-        found = groups[key]
-        facts = {"dataset": key[0], "method": LABELS[key[1]], "epsilon": key[2]}
-        facts |= {name: found[0][name] for name in ("statistic", "delta", "mu", "sound")}
-        facts["train_seconds"] = (
-            None if key[1] == "real records" else round(mean(r["train_seconds"] for r in found))
-        )
-        rows += cells.by_classifier(found, facts)
+    for dataset, method, epsilon in keys:
+        of_seeds = groups[dataset, method, epsilon]
+        seconds = None
+        if method != "real records":
+            seconds = round(mean(result["train_seconds"] for result in of_seeds))
+        row: Row = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon}
+        for name in ("statistic", "delta", "mu", "sound"):
+            row[name] = of_seeds[0][name]
+        row["train_seconds"] = seconds
+        rows += cells.by_classifier(of_seeds, row)
     return rows
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(rows: list[Row], path: Path) -> None:
     """Draw accuracy against epsilon, one panel for each data set and classifier."""
     with figure(path, 10, 6, len(DATASETS), len(IMAGE_CLASSIFIERS), sharex=True) as panels:
         for line, dataset in zip(panels, DATASETS, strict=True):
             for axes, classifier in zip(line, IMAGE_CLASSIFIERS, strict=True):
-                same = [
-                    row
-                    for row in rows
-                    if row["dataset"] == dataset and row["classifier"] == classifier
-                ]
-                for method, points in cells.grouped(same, lambda row: row["method"]).items():
-                    if points[0]["epsilon"] is None:
-                        style = "-" if method == "real records" else ":"
-                        axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
-                        continue
-                    x, y = [row["epsilon"] for row in points], [row["mean"] for row in points]
-                    axes.errorbar(
-                        x, y, [row["std"] or 0.0 for row in points], fmt="o-", label=method
-                    )
-                axes.set_xscale("log")
+                _draw_panel(axes, select(rows, dataset=dataset, classifier=classifier))
                 axes.set_title(f"{dataset}, {classifier}", fontsize=9)
-                axes.grid(True, alpha=0.3)
         whole = panels[0][0].figure
         whole.supxlabel("epsilon (grey: real records; dotted: ours without noise)", fontsize=9)
         whole.supylabel("accuracy, %", fontsize=9)
-        whole.legend(
-            *panels[0][0].get_legend_handles_labels(),
-            loc="outside upper center",
-            ncols=3,
-            fontsize=8,
-        )
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        whole.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
+
+
+def _draw_panel(axes: Any, rows: list[Row]) -> None:
+    """Draw a line for each method; one without epsilon is horizontal."""
+    for method, points in cells.grouped(rows, lambda row: row["method"]).items():
+        if points[0]["epsilon"] is None:
+            style = ":"
+            if method == "real records":
+                style = "-"
+            axes.axhline(points[0]["mean"], color="grey", linestyle=style, linewidth=1)
+            continue
+        epsilons = [row["epsilon"] for row in points]
+        means = [row["mean"] for row in points]
+        deviations = [row["std"] or 0.0 for row in points]
+        axes.errorbar(epsilons, means, deviations, fmt="o-", label=method)
+    axes.set_xscale("log")
+    axes.grid(True, alpha=0.3)
 
 
 EXPERIMENTS = (table2, generation)

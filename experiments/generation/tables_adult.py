@@ -1,9 +1,10 @@
-"""Tables of numbers: Adult, and small data sets on which the rule that releases columns is tested.
+"""Tables of numbers: Adult, and small data sets on which the rule for columns is tested.
 
-Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the private ones, the
-others test. Bounded rows have three structures, of which the rule of :func:`dpswd.mixture.forecast.forecast` takes one
-(``chosen``); all are measured at epsilon 10. Figures of 0.2.0 were measured with the code of that version; they cannot
-be made again by this command. Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
+Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the
+private ones, the others test. Bounded rows have three structures, of which the rule of
+:func:`dpswd.mixture.forecast.forecast` takes one (``chosen``); all are measured at epsilon 10.
+Figures of 0.2.0 were measured with the code of that version; they cannot be made again by this
+command. Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
 measures MST on the columns cut into 32 bins, on the first seed at epsilon 10.
 """
 
@@ -14,8 +15,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
@@ -42,9 +43,117 @@ from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
 from dpswd.mixture.forecast import forecast
 from experiments import cells
+from experiments.results import Result, Row
 
-BUDGETS, SEEDS, SMALL_SEEDS = (10.0, 1.0), (10, 11, 12), range(10, 30)
-N, DELTA, SMALL_DELTA = 25_000, 1e-6, 1e-5
+BUDGETS = (10.0, 1.0)
+METHODS = {  # and how the forecast is told to release columns
+    "columns of each class": "own",
+    "columns of all classes": "common",
+    "scaled columns": "scaled",
+}
+NO_BOUNDS = "vectors without bounds"  # the one method of records without bounds
+OLD_METHOD = "PrivateGenerator of 0.2.0"
+OLD_VERSION = "0.2.0"
+REASON = "Rows of 0.2.0, which had no bounds, are of columns that were scaled by them beforehand."
+
+Array = NDArray[Any]
+
+
+def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> Result:
+    """Tables: Adult (--only adult), small data sets (small; resumes), MST (mst)."""
+    choice(("adult", "mst", "small"), only=only)
+    if only == "adult":
+        rows = adult_rows(out, SEEDS, data)
+    elif only == "mst":
+        rows = mst_rows(data)
+    elif quick:
+        rows = small_rows(out, 1, data)
+    else:
+        rows = small_rows(out, None, data)
+    return {"file": f"tables_{only}", "rows": rows}
+
+
+# Fits ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic rows (n, d) with their classes (n,)."""
+
+    rows: Array
+    labels: Array
+
+
+def generate(
+    method: str, rows: Array, labels: Array, epsilon: float, delta: float, n: int, **options: Any
+) -> Synthetic:
+    """Fit with one of the methods, or as the rule says, and draw ``n`` rows.
+
+    As many rows as there are records have classes in the released proportions, other numbers equal
+    ones.
+    """
+    classes = np.unique(labels).tolist()
+    structure = None
+    if method in METHODS:
+        structure = forecast(
+            len(rows),
+            rows.shape[1:],
+            len(classes),
+            mu_of_epsilon(epsilon, delta),
+            bounded=True,
+            columns=METHODS[method],
+        )
+    with tempfile.TemporaryDirectory() as directory:
+        generator = PrivateGenerator(
+            epsilon,
+            delta,
+            run_dir=Path(directory) / "run",
+            classes=classes,
+            structure=structure,
+            verbose=False,
+            **options,
+        )
+        generator.fit(rows.astype(np.float32), labels)
+    proportions = "equal"
+    if n == len(rows):
+        proportions = "released"
+    synthetic_rows, synthetic_labels = generator.sample(n, proportions=proportions)
+    return Synthetic(synthetic_rows, synthetic_labels)
+
+
+def methods(
+    rows: Array, n_classes: int, epsilon: float, delta: float, options: Mapping[str, Any]
+) -> dict[str, bool]:
+    """Return the methods to measure, and whether the rule takes them.
+
+    They are all methods at the first budget, and else the one that the rule takes.
+    """
+    if "bounds" not in options:
+        return {NO_BOUNDS: True}
+    chosen = _method_of_rule(rows, n_classes, epsilon, delta, options["bounds"])
+    if epsilon != BUDGETS[0]:
+        return {chosen: True}
+    return {method: method == chosen for method in METHODS}
+
+
+def _method_of_rule(
+    rows: Array, n_classes: int, epsilon: float, delta: float, bounds: Sequence[Any]
+) -> str:
+    """Return the method that the forecast chooses from public numbers."""
+    generator = PrivateGenerator(epsilon, delta, bounds=bounds)
+    structure = generator.forecast(rows.shape[1:], len(rows), n_classes)
+    if structure.own_columns:
+        return "columns of each class"
+    if structure.n_bins:
+        return "columns of all classes"
+    return "scaled columns"
+
+
+# Adult --------------------------------------------------------------------------------------------
+
+SEEDS = (10, 11, 12)
+N = 25_000
+DELTA = 1e-6
 COLUMNS = [
     "age",
     "fnlwgt",
@@ -57,24 +166,213 @@ COLUMNS = [
 ]
 BOUNDS = [(17, 90), (0, 1_500_000), (1, 16), (0, 99_999), (0, 5_000), (1, 99), (0, 1), (0, 1)]
 KINDS = ["integer"] * 6 + ["binary"] * 2
-METHODS = {  # and how the forecast is told to release columns
-    "columns of each class": "own",
-    "columns of all classes": "common",
-    "scaled columns": "scaled",
+MST_BINS = 32
+
+
+@dataclass(frozen=True)
+class OldAdult:
+    """Figures of 0.2.0 on Adult, from two seeds; distances are in the order of ``COLUMNS``."""
+
+    distances: tuple[float, ...]
+    boosting: float
+    histogram_boosting: float
+    logreg: float
+    correlations: float
+
+
+OLD_ADULT = {  # by epsilon
+    10.0: OldAdult((0.08, 0.17, 0.22, 0.28, 0.74, 0.29, 0.05, 0.04), 0.870, 0.858, 0.884, 0.011),
+    1.0: OldAdult((0.08, 0.16, 0.23, 0.37, 0.73, 0.29, 0.09, 0.08), 0.869, 0.868, 0.881, 0.027),
 }
-REASON = "Rows of 0.2.0, which had no bounds, are of columns that were scaled by them beforehand."
-_OLD: dict[str, Any] = {"method": "PrivateGenerator of 0.2.0", "version": "0.2.0", "reason": REASON}
-OLD_ADULT = [  # two seeds; the columns in the order of COLUMNS
-    (10.0, (0.08, 0.17, 0.22, 0.28, 0.74, 0.29, 0.05, 0.04), 0.870, 0.858, 0.884, 0.011),
-    (1.0, (0.08, 0.16, 0.23, 0.37, 0.73, 0.29, 0.09, 0.08), 0.869, 0.868, 0.881, 0.027),
-]
-OLD_SMALL = [  # seeds from 10, of Office-Caltech-10 from 0; centre and radius of [0, 1]^d, and OFFICE_RADIUS
-    ("breast_cancer", 10.0, 20, {"logreg": 94.9, "neighbours": 88.7}),
-    ("breast_cancer", 1.0, 10, {"logreg": 79.9, "neighbours": 54.7}),
-    ("wine", 10.0, 20, {"logreg": 90.7, "neighbours": 89.2}),
-    ("Office-Caltech-10", 10.0, 3, {"logreg": 95.0, "neighbours": 95.9}),
-]
-DIABETES = [
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training rows (n, d) and classes (n,), and those of the test."""
+
+    rows: Array
+    labels: Array
+    test: Array
+    test_labels: Array
+
+
+def adult(seed: int, data: Path | None = None) -> Split:
+    """Read Adult and split it at random."""
+    import pandas as pd  # an optional package
+
+    path = data_root(data) / "adult" / "adult.csv"
+    if not path.exists():
+        raise InputError(
+            f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md."
+        )
+    table = pd.read_csv(path, skipinitialspace=True)
+    table["male"] = table["sex"] == "Male"
+    table["married"] = table["marital-status"] == "Married-civ-spouse"
+    rows = table[COLUMNS].to_numpy(dtype=float)
+    labels = (table["income"] == ">50K").to_numpy().astype(int)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    train = order[:N]
+    test = order[N:]
+    return Split(rows[train], labels[train], rows[test], labels[test])
+
+
+def judge(synthetic: Synthetic, real: Split) -> Row:
+    """Compare synthetic rows with the real ones.
+
+    Returns:
+        Distances of columns over their standard deviations, the mean error of correlations, and the
+        AUC of classifiers on the test rows.
+    """
+    distances = []
+    for real_column, column in zip(real.rows.T, synthetic.rows.T, strict=True):
+        distances.append(wasserstein_distance(real_column, column) / real_column.std())
+    above_diagonal = np.triu_indices(real.rows.shape[1], 1)
+    errors = np.abs(np.corrcoef(real.rows.T) - np.corrcoef(synthetic.rows.T))
+    models = {
+        "boosting": GradientBoostingClassifier(random_state=0),
+        "histogram boosting": HistGradientBoostingClassifier(random_state=0),
+        "logreg": make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
+    }
+    auc = {}
+    for name, model in models.items():
+        model.fit(synthetic.rows, synthetic.labels)
+        probabilities = model.predict_proba(real.test)[:, 1]
+        auc[name] = roc_auc_score(real.test_labels, probabilities)
+    return {
+        "distances": distances,
+        "correlations": float(errors[above_diagonal].mean()),
+        "auc": auc,
+    }
+
+
+def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[Row]:
+    """Measure Adult; write the figure of the first seed."""
+    splits = {seed: adult(seed, data) for seed in seeds}
+    of_real = [judge(Synthetic(split.rows, split.labels), split) for split in splits.values()]
+    rows = [averaged("real records", None, of_real)]
+    first = splits[seeds[0]]
+    n_classes = len(np.unique(first.labels))
+    for epsilon in BUDGETS:
+        planned = methods(first.rows, n_classes, epsilon, DELTA, {"bounds": BOUNDS})
+        for method, chosen in planned.items():
+            picture = None
+            if chosen and epsilon == BUDGETS[0]:
+                picture = out / "tables.png"
+            row = _measure_adult(method, epsilon, splits, picture)
+            rows.append(row | {"chosen": chosen})
+        rows.append(_old_adult_row(epsilon))
+    return rows
+
+
+def _measure_adult(
+    method: str, epsilon: float, splits: dict[int, Split], picture: Path | None
+) -> Row:
+    """Measure a method on all splits; draw the columns of the first one."""
+    judgements = []
+    times = []
+    for seed, split in splits.items():
+        started = time.perf_counter()
+        synthetic = generate(
+            method, split.rows, split.labels, epsilon, DELTA, N, bounds=BOUNDS, kinds=KINDS
+        )
+        times.append(time.perf_counter() - started)
+        judgement = judge(synthetic, split) | {"seed": seed}
+        judgements.append(judgement)
+        if picture is not None and len(judgements) == 1:
+            save_columns(picture, {"real": split.rows, "synthetic": synthetic.rows}, COLUMNS)
+        say(f"Adult, {method}, epsilon {epsilon:g}, seed {seed}: {judgement}")
+    return averaged(method, epsilon, judgements) | {"seconds": mean(times)}
+
+
+def averaged(method: str, epsilon: float | None, judgements: Sequence[Row]) -> Row:
+    """Return a row of means over seeds."""
+    distances = np.array([judgement["distances"] for judgement in judgements])
+    auc = {}
+    for name in judgements[0]["auc"]:
+        auc[name] = mean(judgement["auc"][name] for judgement in judgements)
+    return {
+        "method": method,
+        "epsilon": epsilon,
+        "version": __version__,
+        "seeds": len(judgements),
+        "distances": dict(zip(COLUMNS, distances.mean(0).tolist(), strict=True)),
+        "largest": float(distances.max()),
+        "correlations": mean(judgement["correlations"] for judgement in judgements),
+        "auc": auc,
+        "least_auc": min(judgement["auc"]["boosting"] for judgement in judgements),
+        "each": list(judgements),
+    }
+
+
+def _old_adult_row(epsilon: float) -> Row:
+    """Return the row of 0.2.0."""
+    old = OLD_ADULT[epsilon]
+    return {
+        "method": OLD_METHOD,
+        "version": OLD_VERSION,
+        "reason": REASON,
+        "epsilon": epsilon,
+        "seeds": 2,
+        "distances": dict(zip(COLUMNS, old.distances, strict=True)),
+        "auc": {
+            "boosting": old.boosting,
+            "histogram boosting": old.histogram_boosting,
+            "logreg": old.logreg,
+        },
+        "largest": max(old.distances),
+        "correlations": old.correlations,
+    }
+
+
+def mst_rows(data: Path | None) -> list[Row]:
+    """Measure MST on the first seed of Adult."""
+    epsilon = BUDGETS[0]
+    seed = SEEDS[0]
+    split = adult(seed, data)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory) / "in.npz"
+        target = Path(directory) / "out.npz"
+        np.savez(
+            source,
+            rows=split.rows,
+            labels=split.labels,
+            bounds=BOUNDS,
+            epsilon=epsilon,
+            delta=DELTA,
+            bins=MST_BINS,
+            seed=seed,
+        )
+        python = os.environ.get("DPMM_PYTHON", sys.executable)
+        program = Path(__file__).with_name("mst.py")
+        done = subprocess.run(
+            [python, program, source, target], check=False, stdout=subprocess.DEVNULL
+        )
+        if done.returncode:
+            raise InputError(
+                "Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST."
+            )
+        seconds = time.perf_counter() - started
+        output = np.load(target)
+        judgement = judge(Synthetic(output["rows"], output["labels"]), split)
+    row = averaged(f"MST of dpmm, {MST_BINS} bins", epsilon, [judgement])
+    return [row | {"seconds": seconds}]
+
+
+# Small data sets ----------------------------------------------------------------------------------
+
+SMALL_SEEDS = range(10, 30)
+SMALL_DELTA = 1e-5
+N_SYNTHETIC = 2000
+TRAIN_FRACTION = 0.7
+DATASETS = {  # and their numbers of seeds
+    "breast_cancer": 20,
+    "wine": 10,
+    "digits": 3,
+    "diabetes": 5,
+    "Office-Caltech-10": 3,
+}
+DIABETES_BOUNDS = [
     (18, 90),
     (1, 2),
     (15, 45),
@@ -86,188 +384,51 @@ DIABETES = [
     (3, 6.5),
     (50, 130),
 ]
-OFFICE, OFFICE_RADIUS = (
-    "office_caltech10/amazon_GoogleNet1024.npz",
-    45.0,
-)  # features of a network, without bounds
-DATASETS = {
-    "breast_cancer": 20,
-    "wine": 10,
-    "digits": 3,
-    "diabetes": 5,
-    "Office-Caltech-10": 3,
-}  # seeds
-
-Array = NDArray[Any]
+DIABETES_KINDS = ["integer", "binary", *["numeric"] * 8]
+DIABETES_THRESHOLD = 140  # of the disease's progression
+# Features of a network, without bounds.
+OFFICE = "office_caltech10/amazon_GoogleNet1024.npz"
+OFFICE_RADIUS = 45.0
 
 
-def adult(seed: int, data: Path | None = None) -> tuple[Array, Array, Array, Array]:
-    """Return training rows and classes, and test rows and classes."""
-    import pandas as pd
+@dataclass(frozen=True)
+class OldSmall:
+    """Figures of 0.2.0 on a small data set: seeds from 10, of Office-Caltech-10 from 0.
 
-    path = data_root(data) / "adult" / "adult.csv"
-    if not path.exists():
-        raise InputError(
-            f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md."
-        )
-    table = pd.read_csv(path, skipinitialspace=True)
-    table["male"], table["married"] = (
-        table["sex"] == "Male",
-        table["marital-status"] == "Married-civ-spouse",
-    )
-    rows, labels = (
-        table[COLUMNS].to_numpy(dtype=float),
-        (table["income"] == ">50K").to_numpy().astype(int),
-    )
-    order = np.random.default_rng(seed).permutation(len(rows))
-    return rows[order[:N]], labels[order[:N]], rows[order[N:]], labels[order[N:]]
+    Its constants were centre and radius of [0, 1]^d, and ``OFFICE_RADIUS``.
+    """
+
+    dataset: str
+    epsilon: float
+    seeds: int
+    accuracies: dict[str, float]
 
 
-def judge(
-    rows: Array, labels: Array, real: Array, test: Array, test_labels: Array
-) -> dict[str, Any]:
-    """Return distances of columns over their standard deviations, error of correlations, and AUC on test rows."""
-    upper = np.triu_indices(rows.shape[1], 1)
-    models = {
-        "boosting": GradientBoostingClassifier(random_state=0),
-        "histogram boosting": HistGradientBoostingClassifier(random_state=0),
-        "logreg": make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
-    }
-    auc = {
-        name: roc_auc_score(test_labels, model.fit(rows, labels).predict_proba(test)[:, 1])
-        for name, model in models.items()
-    }
-    return {
-        "distances": [
-            wasserstein_distance(a, b) / a.std() for a, b in zip(real.T, rows.T, strict=True)
-        ],
-        "correlations": float(np.abs(np.corrcoef(real.T) - np.corrcoef(rows.T))[upper].mean()),
-        "auc": auc,
-    }
+OLD_SMALL = (
+    OldSmall("breast_cancer", 10.0, 20, {"logreg": 94.9, "neighbours": 88.7}),
+    OldSmall("breast_cancer", 1.0, 10, {"logreg": 79.9, "neighbours": 54.7}),
+    OldSmall("wine", 10.0, 20, {"logreg": 90.7, "neighbours": 89.2}),
+    OldSmall("Office-Caltech-10", 10.0, 3, {"logreg": 95.0, "neighbours": 95.9}),
+)
 
 
-def generate(
-    method: str, rows: Array, labels: Array, epsilon: float, delta: float, n: int, **options: Any
-) -> Any:
-    """Fit with one of the methods, or as the rule says; return synthetic rows and their classes."""
-    facts = {"classes": np.unique(labels).tolist(), "verbose": False, **options}
-    if method in METHODS:
-        facts["structure"] = forecast(
-            len(rows),
-            rows.shape[1:],
-            len(facts["classes"]),
-            mu_of_epsilon(epsilon, delta),
-            bounded=True,
-            columns=METHODS[method],
-        )
-    with tempfile.TemporaryDirectory() as directory:
-        made = PrivateGenerator(epsilon, delta, run_dir=Path(directory) / "run", **facts)
-        made.fit(rows.astype(np.float32), labels)
-    return made.sample(n, proportions="released" if n == len(rows) else "equal")
+@dataclass(frozen=True)
+class Small:
+    """A small data set: rows (n, d), classes (n,), and what a user would state about them."""
 
+    rows: Array
+    labels: Array
+    options: dict[str, Any] = field(default_factory=dict)
 
-def methods(
-    rows: Array, labels: Array, epsilon: float, delta: float, options: dict[str, Any]
-) -> dict[str, bool]:
-    """Return the methods to measure, and whether the rule takes them: all at the first budget, else the one taken."""
-    if "bounds" not in options:
-        return {"vectors without bounds": True}
-    n_classes = len(np.unique(labels))
-    ruled = PrivateGenerator(epsilon, delta, bounds=options["bounds"]).forecast(
-        rows.shape[1:], len(rows), n_classes
-    )
-    names = list(METHODS)
-    taken = names[0] if ruled.own_columns else names[1] if ruled.n_bins else names[2]
-    return {name: name == taken for name in names if name == taken or epsilon == BUDGETS[0]}
+    @property
+    def n_train(self) -> int:
+        """Number of records that play the private ones."""
+        return round(TRAIN_FRACTION * len(self.rows))
 
-
-def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[dict[str, Any]]:
-    """Measure Adult; write the figure of the first seed."""
-    splits = {seed: adult(seed, data) for seed in seeds}
-    rows = [
-        averaged("real records", None, [judge(x, y, x, xt, yt) for x, y, xt, yt in splits.values()])
-    ]
-    for epsilon in BUDGETS:
-        x, y, _, _ = splits[seeds[0]]
-        for method, taken in methods(x, y, epsilon, DELTA, {"bounds": BOUNDS}).items():
-            found, seconds = [], []
-            for seed, (x, y, xt, yt) in splits.items():
-                start = time.perf_counter()
-                made, labels = generate(method, x, y, epsilon, DELTA, N, bounds=BOUNDS, kinds=KINDS)
-                seconds.append(time.perf_counter() - start)
-                found.append(judge(made, labels, x, xt, yt) | {"seed": seed})
-                if seed == seeds[0] and epsilon == BUDGETS[0] and taken:
-                    save_columns(out / "tables.png", {"real": x, "synthetic": made}, COLUMNS)
-                say(f"Adult, {method}, epsilon {epsilon:g}, seed {seed}: {found[-1]}")
-            rows.append(averaged(method, epsilon, found, seconds=mean(seconds), chosen=taken))
-        old = next(each for each in OLD_ADULT if each[0] == epsilon)
-        auc = dict(zip(("boosting", "histogram boosting", "logreg"), old[2:5], strict=True))
-        before = {
-            "epsilon": epsilon,
-            "seeds": 2,
-            "distances": dict(zip(COLUMNS, old[1], strict=True)),
-            "auc": auc,
-        }
-        rows.append(_OLD | before | {"largest": max(old[1]), "correlations": old[5]})
-    return rows
-
-
-def averaged(
-    method: str, epsilon: float | None, found: list[dict[str, Any]], **more: Any
-) -> dict[str, Any]:
-    """Return a row of means over seeds."""
-    distances = np.array([each["distances"] for each in found])
-    auc = {name: mean(each["auc"][name] for each in found) for name in found[0]["auc"]}
-    row: dict[str, Any] = {
-        "method": method,
-        "epsilon": epsilon,
-        "version": __version__,
-        "seeds": len(found),
-    }
-    row |= {"distances": dict(zip(COLUMNS, distances.mean(0).tolist(), strict=True))}
-    row |= {
-        "largest": float(distances.max()),
-        "correlations": mean(each["correlations"] for each in found),
-    }
-    return row | {
-        "auc": auc,
-        "least_auc": min(each["auc"]["boosting"] for each in found),
-        "each": found,
-        **more,
-    }
-
-
-def mst_rows(data: Path | None) -> list[dict[str, Any]]:
-    """Measure MST on the first seed of Adult."""
-    epsilon, seed = BUDGETS[0], SEEDS[0]
-    x, y, xt, yt = adult(seed, data)
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as directory:
-        source, target = Path(directory) / "in.npz", Path(directory) / "out.npz"
-        np.savez(
-            source,
-            rows=x,
-            labels=y,
-            bounds=BOUNDS,
-            epsilon=epsilon,
-            delta=DELTA,
-            bins=32,
-            seed=seed,
-        )
-        command = [
-            os.environ.get("DPMM_PYTHON", sys.executable),
-            Path(__file__).with_name("mst.py"),
-            source,
-            target,
-        ]
-        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise InputError(
-                "Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST."
-            )
-        seconds = time.perf_counter() - start
-        made = np.load(target)
-        found = judge(made["rows"], made["labels"], x, xt, yt)
-    return [averaged("MST of dpmm, 32 bins", epsilon, [found], seconds=seconds)]
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(np.unique(self.labels))
 
 
 @dataclass(frozen=True)
@@ -280,107 +441,146 @@ class Cell(cells.Cell):
     seeds: int
 
 
-def small_rows(out: Path, limit: int | None, data: Path | None) -> list[dict[str, Any]]:
-    """Return accuracies of classifiers on small data sets, over at most ``limit`` seeds; run the missing cells."""
-    planned = []
-    for name, n_seeds in DATASETS.items():
-        x, y, options = _small(name, data)
-        facts = {
-            "dataset": name,
-            "n_records": round(0.7 * len(x)),
-            "columns": x.shape[1],
-            "classes": len(np.unique(y)),
-        }
+@dataclass(frozen=True)
+class Planned:
+    """A row of the table, and the cell that completes it; rows of 0.2.0 have none."""
+
+    row: Row
+    cell: Cell | None = None
+
+
+def small_rows(out: Path, limit: int | None, data: Path | None) -> list[Row]:
+    """Return accuracies of classifiers on small data sets; run the missing cells.
+
+    Every data set has at most ``limit`` seeds. Rows of 0.2.0 follow those of their budget.
+    """
+    planned: list[Planned] = []
+    for name in DATASETS:
+        small = _small(name, data)
         for epsilon in BUDGETS:
-            for method, taken in methods(
-                x[: facts["n_records"]], y, epsilon, SMALL_DELTA, options
-            ).items():
-                cell = Cell(name, epsilon, method, limit or n_seeds)
-                planned.append(
-                    (cell, facts | {"method": method, "version": __version__, "chosen": taken})
-                )
-            planned += [
-                (Cell(name, epsilon, "", n_old), facts | _OLD | _mean_and_error([found]))
-                for dataset, budget, n_old, found in OLD_SMALL
-                if (dataset, budget) == (name, epsilon)
-            ]
-    wanted = [cell for cell, _ in planned if cell.method]
-    results = cells.run_cells(wanted, partial(measure, data=data), out / "tables_small")
-    found = dict(zip(wanted, results, strict=True))
-    return [
-        {"epsilon": cell.epsilon, "seeds": cell.seeds} | facts | found.get(cell, {})
-        for cell, facts in planned
-    ]
+            planned += _planned_rows(name, small, epsilon, limit)
+            planned += _old_small_rows(name, small, epsilon)
+    missing = [entry.cell for entry in planned if entry.cell is not None]
+    results = cells.run_cells(missing, partial(measure, data=data), out / "tables_small")
+    by_cell = dict(zip(missing, results, strict=True))
+    rows = []
+    for entry in planned:
+        if entry.cell is None:
+            rows.append(entry.row)
+        else:
+            rows.append(entry.row | by_cell[entry.cell])
+    return rows
 
 
-def measure(cell: Cell, data: Path | None = None) -> dict[str, Any]:
-    """Return accuracies in percent of classifiers on the 30 % of real records that were left out."""
-    x, y, options = _small(cell.dataset, data)
-    found = []
-    for seed in SMALL_SEEDS[: cell.seeds]:
-        parts = train_test_split(x, y, test_size=0.3, stratify=y, random_state=seed)
-        made = generate(cell.method, parts[0], parts[2], cell.epsilon, SMALL_DELTA, 2000, **options)
-        found.append(_accuracies(*made, parts[1], parts[3]))
-    return _mean_and_error(found) | {"each": found}
+def _planned_rows(name: str, small: Small, epsilon: float, limit: int | None) -> list[Planned]:
+    """Return a row for each method that is measured."""
+    train = small.rows[: small.n_train]
+    chosen = methods(train, small.n_classes, epsilon, SMALL_DELTA, small.options)
+    planned = []
+    for method, is_chosen in chosen.items():
+        cell = Cell(name, epsilon, method, limit or DATASETS[name])
+        row = _small_row(name, small, epsilon, cell.seeds)
+        row |= {"method": method, "version": __version__, "chosen": is_chosen}
+        planned.append(Planned(row, cell))
+    return planned
 
 
-def _mean_and_error(found: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the means over seeds, and their standard errors."""
-    errors = {
-        key: stdev(each[key] for each in found) / math.sqrt(len(found))
-        for key in found[0]
-        if len(found) > 1
+def _old_small_rows(name: str, small: Small, epsilon: float) -> list[Planned]:
+    """Return the rows of 0.2.0, with the figures that were measured then."""
+    planned = []
+    for old in OLD_SMALL:
+        if (old.dataset, old.epsilon) == (name, epsilon):
+            row = _small_row(name, small, epsilon, old.seeds)
+            row |= {"method": OLD_METHOD, "version": OLD_VERSION, "reason": REASON}
+            planned.append(Planned(row | _mean_and_error([old.accuracies])))
+    return planned
+
+
+def _small_row(name: str, small: Small, epsilon: float, seeds: int) -> Row:
+    """Return the public numbers of a data set."""
+    return {
+        "epsilon": epsilon,
+        "seeds": seeds,
+        "dataset": name,
+        "n_records": small.n_train,
+        "columns": small.rows.shape[1],
+        "classes": small.n_classes,
     }
-    return {key: mean(each[key] for each in found) for key in found[0]} | {"errors": errors}
 
 
-def _small(name: str, data: Path | None) -> tuple[Array, Array, dict[str, Any]]:
-    """Return rows, classes, and bounds: the largest value of a column rounded up, or what its unit allows."""
+def measure(cell: Cell, data: Path | None = None) -> Result:
+    """Return accuracies in percent of classifiers on the 30 % of records that were left out."""
+    small = _small(cell.dataset, data)
+    accuracies = []
+    for seed in SMALL_SEEDS[: cell.seeds]:
+        train, test, train_labels, test_labels = train_test_split(
+            small.rows, small.labels, test_size=0.3, stratify=small.labels, random_state=seed
+        )
+        synthetic = generate(
+            cell.method,
+            train,
+            train_labels,
+            cell.epsilon,
+            SMALL_DELTA,
+            N_SYNTHETIC,
+            **small.options,
+        )
+        accuracies.append(_accuracies(synthetic, test, test_labels))
+    return _mean_and_error(accuracies) | {"each": accuracies}
+
+
+def _mean_and_error(accuracies: Sequence[dict[str, float]]) -> Row:
+    """Return the means over seeds, and their standard errors if there are several."""
+    row: Row = {}
+    errors = {}
+    for name in accuracies[0]:
+        values = [of_seed[name] for of_seed in accuracies]
+        row[name] = mean(values)
+        if len(values) > 1:
+            errors[name] = stdev(values) / math.sqrt(len(values))
+    row["errors"] = errors
+    return row
+
+
+def _small(name: str, data: Path | None) -> Small:
+    """Return a data set with its bounds.
+
+    A bound is the largest value of a column rounded up, or what its unit allows.
+    """
     if name == "Office-Caltech-10":
         office = np.load(data_root(data) / OFFICE)
-        return office["features"], office["labels"].ravel(), {"radius": OFFICE_RADIUS}
-    if name == "diabetes":  # disease progression above 140
-        x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
-        return (
-            x,
-            (y > 140).astype(int),
-            {"bounds": DIABETES, "kinds": ["integer", "binary", *["numeric"] * 8]},
-        )
-    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        return Small(office["features"], office["labels"].ravel(), {"radius": OFFICE_RADIUS})
+    if name == "diabetes":
+        rows, progression = datasets.load_diabetes(return_X_y=True, scaled=False)
+        labels = (progression > DIABETES_THRESHOLD).astype(int)
+        return Small(rows, labels, {"bounds": DIABETES_BOUNDS, "kinds": DIABETES_KINDS})
     if name == "digits":
-        return x, y, {"bounds": [(0, 16)] * 64, "kinds": ["integer"] * 64}
-    power = 10.0 ** np.floor(np.log10(x.max(0)))
-    return (
-        x,
-        y,
-        {"bounds": [(0.0, high) for high in (np.ceil(x.max(0) / power * 2) / 2 * power).tolist()]},
-    )
+        rows, labels = datasets.load_digits(return_X_y=True)
+        return Small(rows, labels, {"bounds": [(0, 16)] * 64, "kinds": ["integer"] * 64})
+    loaders = {"breast_cancer": datasets.load_breast_cancer, "wine": datasets.load_wine}
+    rows, labels = loaders[name](return_X_y=True)
+    return Small(rows, labels, {"bounds": _rounded_bounds(rows)})
 
 
-def _accuracies(rows: Array, labels: Array, test: Array, test_labels: Array) -> dict[str, float]:
+def _rounded_bounds(rows: Array) -> list[tuple[float, float]]:
+    """Return 0 and the largest value of every column, rounded up to half of its power of ten."""
+    largest = rows.max(0)
+    power = 10.0 ** np.floor(np.log10(largest))
+    highs = np.ceil(largest / power * 2) / 2 * power
+    return [(0.0, high) for high in highs.tolist()]
+
+
+def _accuracies(synthetic: Synthetic, test: Array, test_labels: Array) -> dict[str, float]:
+    """Train classifiers on synthetic rows; return their accuracies on the test rows in percent."""
     models = {
         "logreg": LogisticRegression(max_iter=3000),
         "neighbours": KNeighborsClassifier(5),
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {
-            name: 100
-            * float(
-                make_pipeline(StandardScaler(), model).fit(rows, labels).score(test, test_labels)
-            )
-            for name, model in models.items()
-        }
-
-
-def run(
-    out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small"
-) -> dict[str, Any]:
-    """Tables: Adult (--only adult), small data sets (small; resumes), MST with dpmm (mst)."""
-    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "adult": lambda: adult_rows(out, SEEDS, data),
-        "mst": lambda: mst_rows(data),
-        "small": lambda: small_rows(out, 1 if quick else None, data),
-    }
-    choice(tuple(parts), only=only)
-    return {"file": f"tables_{only}", "rows": parts[only]()}
+    accuracies = {}
+    for name, model in models.items():
+        pipeline = make_pipeline(StandardScaler(), model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the number of iterations is part of the setting
+            pipeline.fit(synthetic.rows, synthetic.labels)
+        accuracies[name] = 100 * float(pipeline.score(test, test_labels))
+    return accuracies

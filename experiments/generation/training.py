@@ -1,4 +1,4 @@
-"""Training of the library's generators on benchmarks, without evaluation and, if wanted, without noise."""
+"""Training of the library's generators on benchmarks, without evaluation."""
 
 import dataclasses
 import hashlib
@@ -23,6 +23,7 @@ from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import scores
 from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import Generator
+from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords, Records
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -40,27 +41,51 @@ SHIPPED = {  # public constants of the one-shot generator
     "digits": CONFIGS / "digits.yaml",
     "CIFAR10": Path(__file__).with_name("cifar10.yaml"),
 }
+OF_COMMAND = ("size", "channels", "classes")  # keys of a config that a fit does not take
 DELTA = 1e-5
 UNLIMITED_MU = 10.0  # the structure of a run without noise
+SILENT_SIGMA = 1e-12  # noise of a run without noise
 
 
 @dataclass(frozen=True)
-class Made:
-    """A trained generator, the facts sound, mu, delta and statistic of privacy.json, and the training time."""
+class Privacy:
+    """What a run states about privacy; ``None`` where it states nothing.
+
+    Attributes:
+        sound: Whether the guarantee holds.
+        mu: Its mu.
+        delta: Its delta.
+        statistic: What was released: ``"moments"``, ``"rows"`` or ``"quantiles"``.
+    """
+
+    sound: bool | None = None
+    mu: float | None = None
+    delta: float | None = None
+    statistic: str | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained generator, what its run states about privacy, and the seconds of training."""
 
     generator: Generator
-    facts: dict[str, Any]
+    privacy: Privacy
     seconds: float
 
 
 class NoNoise(Unrecorded):
-    """Takes the place of a budget: sigma 1e-12 and a fixed seed, hence NOT PRIVATE. Keeps no ledger."""
+    """Budget of a run without noise, hence NOT PRIVATE. It keeps no ledger.
 
-    mu, queries = UNLIMITED_MU, ()
+    Releases have a standard deviation of ``SILENT_SIGMA`` and a fixed seed.
+    """
+
+    def __init__(self) -> None:
+        self.mu = UNLIMITED_MU
+        self.queries: Sequence[GaussianQuery] = ()
 
     def __enter__(self) -> Self:
         for query in self.queries:
-            query.mechanism = dataclasses.replace(query.mechanism, sigma=1e-12, noise_seed=0)
+            query.mechanism = dataclasses.replace(query.mechanism, sigma=SILENT_SIGMA, noise_seed=0)
             query.recorder = self
         return self
 
@@ -72,6 +97,9 @@ class NoNoise(Unrecorded):
         return {"sound": None, "mu": None, "delta": None, "weights_from_runs": []}
 
 
+# Data ---------------------------------------------------------------------------------------------
+
+
 def load(dataset: str, data: Path | None) -> Benchmark:
     """Return a data set by its name in the tables."""
     return benchmark(BENCHMARKS[dataset], data, public=True)
@@ -80,27 +108,45 @@ def load(dataset: str, data: Path | None) -> Benchmark:
 def accuracies(
     names: Sequence[str], images: Tensor, labels: Tensor, loaded: Benchmark, score: str = "accuracy"
 ) -> dict[str, float]:
-    """Train classifiers on images; return their accuracies on the test records, or another of their scores."""
+    """Train classifiers on images (n, channels, h, w) with labels (n,).
+
+    Returns:
+        Their accuracies on the test records in percent, or another of their scores, by name.
+    """
     assert loaded.test is not None
-    return {name: scores(name, Records(images, labels), loaded.test)[score] for name in names}
+    train = Records(images, labels)
+    return {name: scores(name, train, loaded.test)[score] for name in names}
 
 
 def to_bytes(images: Tensor) -> NDArray[np.uint8]:
-    """Convert pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout, (n, h, w) or (n, h, w, 3)."""
+    """Convert pixels (n, channels, h, w) in [0, 1] to bytes in torchvision's layout.
+
+    Returns:
+        Grey images (n, h, w), or images in colour (n, h, w, 3).
+    """
     pixels: NDArray[np.uint8] = (images.clamp(0, 1) * 255).round().to(torch.uint8).numpy()
-    return pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
-
-
-def constants_digest(path: Path) -> str:
-    """Return a digest of the constants in a file: a cell is run again when they change."""
-    return hashlib.sha256(json.dumps(shipped_constants(path), sort_keys=True).encode()).hexdigest()[
-        :16
-    ]
+    if pixels.shape[1] == 1:
+        return pixels[:, 0]
+    return pixels.transpose(0, 2, 3, 1)
 
 
 def shipped_constants(path: Path) -> dict[str, Any]:
     """Return the constants in a file."""
     return dict(yaml.safe_load(path.read_text()) or {})
+
+
+def constants_digest(path: Path) -> str:
+    """Return a digest of the constants in a file: a cell is run again when they change."""
+    return digest(shipped_constants(path))
+
+
+def digest(settings: dict[str, Any]) -> str:
+    """Return 16 hexadecimal digits that change with the settings."""
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Training -----------------------------------------------------------------------------------------
 
 
 def train_mixture(
@@ -111,48 +157,55 @@ def train_mixture(
     epsilon: float | None,
     delta: float = DELTA,
     seed: int,
-    limits: Mapping[str, int] | None = None,
+    limits: Mapping[str, Any] | None = None,
     **changes: Any,
-) -> Made:
-    """Fit the one-shot generator with the public ``constants`` of a file and ``changes`` of them.
+) -> Trained:
+    """Fit the one-shot generator with the public constants of a file.
 
-    The run directory is new, or a temporary one; without ``epsilon`` there is no noise and no ledger. The seed is that
-    of latent codes: noise is fresh in any case. ``limits`` are options of the forecast, of which the structure follows.
+    Args:
+        records: Private records.
+        constants: File of the constants.
+        directory: New run directory, ``None`` for a temporary one.
+        epsilon: Budget; without it there is no noise and no ledger: NOT PRIVATE.
+        delta: Delta of the budget.
+        seed: Seed of the latent codes. The noise is fresh in any case.
+        limits: Options of the forecast, from which the structure follows.
+        changes: Changes of the constants.
     """
     if directory is None:
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as parent:
             return train_mixture(
                 records,
                 constants,
-                Path(place) / "run",
+                Path(parent) / "run",
                 epsilon=epsilon,
                 delta=delta,
                 seed=seed,
                 limits=limits,
                 **changes,
             )
-    stated = {
-        key: value
-        for key, value in shipped_constants(constants).items()
-        if key not in ("size", "channels", "classes")
-    }
-    stated |= changes
-    budget: Any = NoNoise()
+    options = shipped_constants(constants)
+    for key in OF_COMMAND:
+        options.pop(key, None)
+    options |= changes
+    budget: Any = NoNoise()  # it has the attributes of a Budget that a fit uses
+    statistic = None
     if epsilon is not None:
         budget = Budget(
-            records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=stated
+            records, target_epsilon=epsilon, target_delta=delta, run_dir=directory, config=options
         )
+        statistic = "moments"
     structure = None
     if limits:
-        structure = forecast(
-            len(records), records.shape, records.n_classes, budget.mu, **dict(limits)
-        )
+        n_classes = records.n_classes
+        structure = forecast(len(records), records.shape, n_classes, budget.mu, **dict(limits))
     torch.manual_seed(seed)
     started = time.monotonic()
-    generator = mixture.fit(records, budget, structure=structure, **stated)
+    generator = mixture.fit(records, budget, structure=structure, **options)
     seconds = time.monotonic() - started
-    facts = {name: budget.statement()[name] for name in ("sound", "mu", "delta")}
-    return Made(generator, facts | {"statistic": None if epsilon is None else "moments"}, seconds)
+    statement = budget.statement()
+    privacy = Privacy(statement["sound"], statement["mu"], statement["delta"], statistic)
+    return Trained(generator, privacy, seconds)
 
 
 def train_network(
@@ -166,11 +219,21 @@ def train_network(
     batch_size: int,
     every: int = 1,
     **options: Any,
-) -> Made:
-    """Train a generator by DP-SWD at every ``every``-th step, as :class:`dpswd.lightning.module.GeneratorModule` does.
+) -> Trained:
+    """Train a generator by DP-SWD, as :class:`dpswd.lightning.module.GeneratorModule` does.
 
-    A release has ``batch_size`` records. The seed is that of weights and latent codes; ``options`` are the module's.
+    Args:
+        records: Private records.
+        directory: New run directory.
+        epsilon: Budget.
+        delta: Delta of the budget.
+        seed: Seed of weights and latent codes.
+        steps: Number of steps.
+        batch_size: Records of a release.
+        every: Steps between releases.
+        options: Options of the module.
     """
+    # Lightning takes seconds to import, and only Table 2 needs it.
     import lightning as L
 
     from dpswd import PrivacyBudget, ReleaseLoader
@@ -180,26 +243,25 @@ def train_network(
 
     torch.manual_seed(seed)
     features = DCT((1, 28, 28), size=14, centre=0.13, radius=11.0)
-    module = GeneratorModule(
-        ConvGenerator(latent_dim=100), features, batch_size, n_projections=392, **options
-    )
+    generator = ConvGenerator(latent_dim=100)
+    module = GeneratorModule(generator, features, batch_size, n_projections=392, **options)
     budget = PrivacyBudget(epsilon, delta, run_dir=str(directory))
-    quiet = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
     trainer = L.Trainer(
-        max_steps=steps, accelerator="cpu", callbacks=[budget], default_root_dir=directory, **quiet
+        max_steps=steps,
+        accelerator="cpu",
+        callbacks=[budget],
+        default_root_dir=directory,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
-    loader = ReleaseLoader(
-        records, batch_size=batch_size, n_releases=-(-steps // every), every=every
-    )
+    n_releases = -(-steps // every)
+    loader = ReleaseLoader(records, batch_size=batch_size, n_releases=n_releases, every=every)
     started = time.monotonic()
     trainer.fit(module, loader)
     seconds = time.monotonic() - started
-    facts = budget.statement()
-    return Made(
-        module.generator.eval(),
-        {name: facts[name] for name in ("sound", "mu", "delta")}
-        | {"statistic": facts["mechanism"]["statistic"]},
-        seconds,
-    )
+    statement = budget.statement()
+    statistic = statement["mechanism"]["statistic"]
+    privacy = Privacy(statement["sound"], statement["mu"], statement["delta"], statistic)
+    return Trained(module.generator.eval(), privacy, seconds)

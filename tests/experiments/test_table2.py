@@ -13,7 +13,7 @@ from dpswd.features.frequencies import DCT
 from dpswd.records import Records
 from dpswd.report.render import write_report
 from experiments import cells
-from experiments.generation import table2, table2_published
+from experiments.generation import checkpoints, table2, table2_published
 from experiments.generation.table2 import METHODS, Cell, evaluate_cells
 from experiments.generation.table2_published import published_run
 from models.gaussian import ClassGaussian
@@ -23,12 +23,11 @@ from models.published import published_loss
 def enlarged(name="MNIST", root=None):
     """Digits enlarged to the size of MNIST."""
     digits = benchmark("digits")
-    parts = (digits.train, digits.test)
-    train, test = (
-        Records(torch.nn.functional.interpolate(part.floats(), (28, 28)), part.labels)
-        for part in parts
-    )
-    return Benchmark("MNIST", train, test, True, list(range(10)))
+    parts = []
+    for part in (digits.train, digits.test):
+        images = torch.nn.functional.interpolate(part.floats(), (28, 28))
+        parts.append(Records(images, part.labels))
+    return Benchmark("MNIST", *parts, True, list(range(10)))
 
 
 @pytest.fixture
@@ -40,44 +39,43 @@ def small(monkeypatch):
         trained.append(cell.name)
         model = ClassGaussian(DCT((1, 28, 28), size=6, centre=0.3, radius=12.0))
         budget = model.fit(enlarged().private(), directory, cell.epsilon, table2.DELTA)
-        return model.sample, table2._facts(budget)
+        return table2.Source(model.sample, table2.privacy_of(budget))
 
     monkeypatch.setattr(table2, "load", enlarged)
-    monkeypatch.setattr(table2, "N_SYNTHETIC", {False: 500})
+    monkeypatch.setitem(table2.LENGTHS, "quick", table2.Length({}, n_synthetic=500))
     monkeypatch.setattr(table2, "IMAGE_CLASSIFIERS", ("logreg",))
-    found = {"Gaussian": (gaussian, (10.0,)), "real records": METHODS["real records"]}
-    monkeypatch.setattr(table2, "METHODS", found)
+    methods = {"Gaussian": table2.Method(gaussian), "real records": METHODS["real records"]}
+    monkeypatch.setattr(table2, "METHODS", methods)
     return trained
 
 
 def test_cells_resume_in_new_run_directories(small, tmp_path, monkeypatch):
     monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
-    wanted = [Cell("MNIST", "Gaussian", 10.0, 0), Cell("MNIST", "real records", None, 0)]
-    (first,) = evaluate_cells(wanted[:1], tmp_path, None)
+    gaussian = Cell("MNIST", "Gaussian", 10.0, 0)
+    real = Cell("MNIST", "real records", None, 0)
+    (first,) = evaluate_cells([gaussian], tmp_path, None)
     assert first["sound"] is True
     run = tmp_path / "table2-quick" / "runs" / first["run"]
     report = write_report(run)
     assert report["sound"] is True
     assert first["accuracy"]["logreg"] > 60
-    assert np.load(tmp_path / "table2-quick" / f"{wanted[0].name}.npz")["data"].shape == (
-        100,
-        28,
-        28,
-    )
-    both = evaluate_cells(wanted, tmp_path, None)
-    assert small == [wanted[0].name]  # not trained again
+    images = np.load(tmp_path / "table2-quick" / f"{gaussian.name}.npz")["data"]
+    assert images.shape == (100, 28, 28)
+    both = evaluate_cells([gaussian, real], tmp_path, None)
+    assert small == [gaussian.name]  # not trained again
     assert both[0] == first
     assert both[1]["sound"] is None
-    (tmp_path / "table2-quick" / f"{wanted[0].name}.json").unlink()  # as after an interruption
-    (again,) = evaluate_cells(wanted[:1], tmp_path, None)
+    (tmp_path / "table2-quick" / f"{gaussian.name}.json").unlink()  # as after an interruption
+    (again,) = evaluate_cells([gaussian], tmp_path, None)
     assert again["run"] == f"{first['run']}-1"
     assert run.is_dir()
 
 
 def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     """Stopped after a checkpoint, a run ends with the weights of a run that was never stopped, bit for bit."""
-    monkeypatch.setattr(table2_published, "EVERY", 2)
-    private, path = enlarged().train, tmp_path / "run.pt"
+    monkeypatch.setattr(checkpoints, "EVERY", 2)
+    private = enlarged().train
+    path = tmp_path / "run.pt"
 
     def trained(checkpoint):
         torch.manual_seed(0)
@@ -98,9 +96,8 @@ def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
     assert torch.load(path)["step"] == 2
     resumed = trained(path)
     assert all(torch.equal(whole[name], value) for name, value in resumed.items())
-    assert all(
-        torch.equal(whole[name], value) for name, value in trained(path).items()
-    )  # finished: no step is added
+    finished = trained(path)  # no step is added
+    assert all(torch.equal(whole[name], value) for name, value in finished.items())
     with pytest.raises(InputError, match="checkpoint"):
         published_run(private, 2.94, 5, path)
 
@@ -110,22 +107,25 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
     """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
     monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
     monkeypatch.setattr(table2_published, "benchmark", enlarged)
-    monkeypatch.setattr(table2_published, "N_SYNTHETIC", {True: 200, False: 200})
-    monkeypatch.setattr(
-        table2_published, "SETTING", replace(table2_published.SETTING, n_releases=2)
-    )
+    monkeypatch.setattr(table2_published, "N_SYNTHETIC", 200)
+    monkeypatch.setattr(table2_published, "N_SYNTHETIC_SHORT", 200)
+    short = replace(table2_published.SETTING, n_releases=2)
+    monkeypatch.setattr(table2_published, "SETTING", short)
     monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
     first = table2_published.table2_published(tmp_path)["rows"]
     sound = {"SWD": None, "DP-SWD-b": False, "DP-SWD-c": False, "DP-MERF": True}
     assert {row["method"]: row["sound"] for row in first} == sound
-    changes = [("DP-SWD-b", {"steps": 2, "lr": 1e-3, "grouping": each}) for each in ("ten", "one")]
+    settings = {"steps": 2, "lr": 1e-3}
+    changes = [
+        table2_published.Change("DP-SWD-b", settings | {"grouping": "ten"}),
+        table2_published.Change("DP-SWD-b", settings | {"grouping": "one"}),
+    ]
     monkeypatch.setattr(table2_published, "CHANGES", changes)
     rows = table2_published.table2_gap(tmp_path, seeds=2)["rows"]
-    found = [(row["grouping"], row["classifier"]) for row in rows]
-    assert found == [("ten", "logreg"), ("ten", "mlp"), ("one", "logreg"), ("one", "mlp")]
-    assert {(row["lr"], row["sigma"], row["steps"], row["seeds"]) for row in rows} == {
-        (1e-3, 2.94, 2, 2)
-    }
+    keys = [(row["grouping"], row["classifier"]) for row in rows]
+    assert keys == [("ten", "logreg"), ("ten", "mlp"), ("one", "logreg"), ("one", "mlp")]
+    for row in rows:
+        assert (row["lr"], row["sigma"], row["steps"], row["seeds"]) == (1e-3, 2.94, 2, 2)
     assert rows[-1]["printed"] == 76
     with np.load(tmp_path / "table2_published" / "MNIST-SWD-0.npz") as images:
         assert images["data"].shape == (100, 28, 28)
@@ -135,9 +135,10 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_network_with_a_release_at_every_step(tmp_path, monkeypatch):
-    monkeypatch.setattr(table2, "STEPS", {"rows": (3, 3)})
-    sample, facts = METHODS["rows"][0](Cell("MNIST", "rows", 1.0, 0), enlarged(), tmp_path / "run")
-    assert sample(torch.arange(20) % 10).shape == (20, 1, 28, 28)
-    assert facts["sound"] is True
+    monkeypatch.setitem(table2.LENGTHS, "quick", table2.Length({"rows": 3}, n_synthetic=20))
+    cell = Cell("MNIST", "rows", 1.0, 0)
+    source = METHODS["rows"].run(cell, enlarged(), tmp_path / "run")
+    assert source.draw(torch.arange(20) % 10).shape == (20, 1, 28, 28)
+    assert source.privacy.sound is True
     report = write_report(tmp_path / "run")
     assert report["guarantee"]["epsilon"] <= 1.0
