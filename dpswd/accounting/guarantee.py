@@ -95,12 +95,15 @@ class Guarantee:
         mu = ""
         if self.mu is not None:
             mu = f"mu = {round_up(self.mu, _DIGITS):g}, "
+        unit = ""
+        if self.unit != ONE_RECORD:
+            unit = f" of {self.unit}"
         conditions = ""
         if not self.sound:
             conditions = ", ON CONDITIONS (see privacy.json)"
         return (
             f"Guarantee: {mu}(epsilon, delta) = ({epsilon:g}, {self.delta:g}), "
-            f"{self.relation}{conditions}."
+            f"{self.relation}{unit}{conditions}."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -125,8 +125,8 @@ def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -
         device = torch.device("cuda")
     generator = Table5Generator().to(device)
     discriminator = FaceDiscriminator().to(device)
-    generator_optimizer = _optimizer(generator)
-    discriminator_optimizer = _optimizer(discriminator)
+    generator_optimizer = _optimiser(generator)
+    discriminator_optimizer = _optimiser(discriminator)
     batch_size = min(SETTING.batch_size, len(private))
 
     def work(step: int) -> float:
@@ -155,7 +155,7 @@ def train(private: Records, sigma: float, steps: int, checkpoint: Path | None) -
     return Trained(generator.cpu().eval(), seconds)
 
 
-def _optimizer(network: nn.Module) -> torch.optim.Optimizer:
+def _optimiser(network: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, betas=BETAS)
 
 
