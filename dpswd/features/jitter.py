@@ -69,8 +69,9 @@ def jitter(
     slope = -angle.sin() + slant * shear
     move_x = 2 * shift / width * right
     move_y = 2 * shift / height * down
-    scale_x = (1 + wide * zoom) * angle.cos()
-    scale_y = (1 + high * zoom) * angle.cos()
+    cosine = angle.cos()
+    scale_x = (1 + wide * zoom) * cosine
+    scale_y = (1 + high * zoom) * cosine
     horizontal = torch.stack([scale_x, slope, move_x], dim=1)
     vertical = torch.stack([angle.sin(), scale_y, move_y], dim=1)
     maps = torch.stack([horizontal, vertical], dim=1).to(images.dtype)

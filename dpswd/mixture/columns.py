@@ -93,7 +93,8 @@ class NormalScores(nn.Module):
     def _mean_scores(self, below: Tensor) -> Tensor:
         """Return the mean normal score (C, d, K) of each bin; an empty bin has its quantile."""
         ends = torch.special.ndtri(below)
-        density = torch.exp(-ends.square() / 2) / math.sqrt(2 * math.pi)
+        density = torch.exp(-ends.square() / 2)
+        density = density / math.sqrt(2 * math.pi)
         means = -density.diff(dim=2) / self.masses
         starts = below[..., :-1].clamp(_TAIL, 1 - _TAIL)
         return torch.where(self.masses > _EMPTY_MASS, means, torch.special.ndtri(starts))
@@ -136,6 +137,18 @@ class ColumnEstimate:
     sizes: Tensor  # (C,), which add up to the number of records
 
 
+@dataclass(frozen=True, eq=False)
+class _LevelCounts:
+    """Counts on one level of the tree of a column."""
+
+    counts: Tensor  # (C, n_groups), or (n_groups,) of one class
+    width: int  # bins per group
+
+    def of_class(self, c: int) -> "_LevelCounts":
+        """Return the counts (n_groups,) of class c."""
+        return _LevelCounts(self.counts[c], self.width)
+
+
 def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> ColumnEstimate:
     """Return the most likely masses of the bins and sizes of the classes.
 
@@ -145,74 +158,77 @@ def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> ColumnEstimate
         sigma: Standard deviation of a count.
         n: Number of records, which is public.
     """
-    counts_of_levels = counts.split([groups for _, _, groups in bins.levels], dim=1)
-    sizes = _sizes(bins, counts_of_levels, n)
-    pulled = [_pulled(level, sizes, sigma) for level in counts_of_levels]
+    n_groups = [level.n_groups for level in bins.levels]
+    released = counts.split(n_groups, dim=1)
+    sizes = _sizes(released, n)
+    trees: list[list[_LevelCounts]] = [[] for _ in bins.n_bins]
+    for level, level_counts in zip(bins.levels, released, strict=True):
+        pulled = _pulled(level_counts, sizes, sigma)
+        trees[level.column].append(_LevelCounts(pulled, level.width))
     masses = torch.zeros(len(counts), *bins.atoms.shape, dtype=torch.float64)
-    for j, n_bins in enumerate(bins.n_bins):
-        trees: list[tuple[Tensor, int]] = []
-        for level, (column, width, _) in zip(pulled, bins.levels, strict=True):
-            if column == j:
-                trees.append((level, width))
+    for j, tree in enumerate(trees):
         for c, size in enumerate(sizes.tolist()):
-            own = [(level[c], width) for level, width in trees]
-            masses[c, j, :n_bins] = _most_likely(own, size, sigma)
+            levels = [level.of_class(c) for level in tree]
+            masses[c, j, : bins.n_bins[j]] = _most_likely(levels, size, sigma)
     return ColumnEstimate(masses, sizes)
 
 
-def _sizes(bins: Bins, counts_of_levels: tuple[Tensor, ...], n: int) -> Tensor:
+def _sizes(levels: tuple[Tensor, ...], n: int) -> Tensor:
     """Return the sizes (C,) of the classes, which add up to n.
 
     Every level of every tree counts all records of a class. A level with few groups has less noise,
     and its weight is the inverse of their number.
+
+    Args:
+        levels: Counts (C, n_groups) of each level.
+        n: Number of records.
     """
-    weights = torch.tensor([1 / groups for _, _, groups in bins.levels], dtype=torch.float64)
-    totals = torch.stack([level.sum(1) for level in counts_of_levels], dim=1)
+    weights = torch.tensor([1 / counts.shape[1] for counts in levels], dtype=torch.float64)
+    totals = torch.stack([counts.sum(1) for counts in levels], dim=1)
     sizes = (totals * weights).sum(1) / weights.sum()
-    sizes = sizes.clamp(min=_LEAST_CLASS * n / len(sizes))
+    least = _LEAST_CLASS * n / len(sizes)
+    sizes = sizes.clamp(min=least)
     return sizes * (n / sizes.sum())
 
 
 def _pulled(counts: Tensor, sizes: Tensor, sigma: float) -> Tensor:
-    """Return counts (C, groups) of one level, pulled to those of all classes (James-Stein).
+    """Return counts (C, n_groups) of one level, pulled to those of all classes (James-Stein).
 
     Args:
-        counts: Released counts (C, groups).
+        counts: Released counts (C, n_groups).
         sizes: Sizes (C,) of the classes.
         sigma: Standard deviation of a count.
     """
     parts = sizes / sizes.sum()
     prior = parts[:, None] * counts.sum(0)
+    difference = counts - prior
+    distance = difference.square().sum().clamp(min=_LEAST_MASS)
     noise_sq = sigma**2 * (1 - 2 * parts + len(sizes) * parts.square())
-    distance = (counts - prior).square().sum().clamp(min=_LEAST_MASS)
-    expected = noise_sq.sum() * counts.shape[1]
-    return prior + (counts - prior) * (1 - expected / distance).clamp(min=0)
+    expected = noise_sq.sum() * counts.shape[1]  # of noise alone
+    weight = (1 - expected / distance).clamp(min=0)
+    return prior + difference * weight
 
 
-def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) -> Tensor:
+def _most_likely(levels: list[_LevelCounts], size: float, sigma: float) -> Tensor:
     """Return the masses (K,) of the bins of a column, by nonnegative least squares.
 
     Bins in groups that are empty up to noise have no mass.
 
     Args:
-        levels: Counts (groups,) of each level of the tree, bins first, and the bins per group.
+        levels: Counts of the levels of the tree, that of the bins first.
         size: Number of records of the class.
         sigma: Standard deviation of a count.
     """
-    n_bins = len(levels[0][0])
+    n_bins = len(levels[0].counts)
+    used = _used_bins(levels, sigma)
     index = torch.arange(n_bins)
-    used = torch.ones(n_bins, dtype=torch.bool)
-    for counts, width in levels[1:]:
-        used &= (counts >= _EMPTY_COUNT * sigma)[index // width]
-    if not used.any():
-        used = ~used
     weight = _SIZE_WEIGHT / math.sqrt(n_bins)
     equations = []
     results = []
-    for counts, width in levels:
-        groups = torch.arange(len(counts))[:, None]
-        equations.append((index // width == groups).double())
-        results.append(counts)
+    for level in levels:
+        groups = torch.arange(len(level.counts))[:, None]
+        equations.append((index // level.width == groups).double())
+        results.append(level.counts)
     equations.append(torch.full((1, n_bins), weight))
     results.append(torch.tensor([weight * size], dtype=torch.float64))
     system = torch.cat(equations)[:, used]
@@ -220,3 +236,16 @@ def _most_likely(levels: list[tuple[Tensor, int]], size: float, sigma: float) ->
     masses = torch.zeros(n_bins, dtype=torch.float64)
     masses[used] = torch.from_numpy(solution)
     return masses / masses.sum()
+
+
+def _used_bins(levels: list[_LevelCounts], sigma: float) -> Tensor:
+    """Return which bins (K,) are in groups that are not empty; all of them if none is."""
+    n_bins = len(levels[0].counts)
+    index = torch.arange(n_bins)
+    used = torch.ones(n_bins, dtype=torch.bool)
+    for level in levels[1:]:
+        is_filled = level.counts >= _EMPTY_COUNT * sigma
+        used &= is_filled[index // level.width]
+    if not used.any():
+        return ~used
+    return used
