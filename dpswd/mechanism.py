@@ -1,22 +1,24 @@
 r"""Mechanisms: what a release computes, its noise and its sensitivity.
 
-A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column to ``n_values``
-sorted numbers and adds ``N(0, sigma^2)`` to each. Its squared L2 sensitivity under replace-one, given U, is
-``unit_sensitivity**2 * S`` with S as in :mod:`dpswd.sensitivity`:
+A *release* projects ``batch_size`` clipped rows on fresh random directions U, reduces every column
+to ``n_values`` sorted numbers and adds ``N(0, sigma^2)`` to each. Its squared L2 sensitivity under
+replace-one, given U, is ``unit_sensitivity**2 * S`` with S as in :mod:`dpswd.sensitivity`:
 
-=============  ==============================================================  ==========================
-statistic      released values                                                 ``unit_sensitivity``
-=============  ==============================================================  ==========================
-``rows``       ``X U + V``, each column sorted after the noise                  ``2 row_norm``
-``quantiles``  sorted columns of ``X U``, means of blocks of b, plus noise      ``2 row_norm / b``
-=============  ==============================================================  ==========================
+=============  ==========================================================  ====================
+statistic      released values                                             ``unit_sensitivity``
+=============  ==========================================================  ====================
+``rows``       ``X U + V``, each column sorted after the noise             ``2 row_norm``
+``quantiles``  sorted columns of ``X U``, means of blocks of b, and noise  ``2 row_norm / b``
+=============  ==========================================================  ====================
 
-With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every class has a block of B rows, zero where the
-record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2 (rows), 3 (block means) and 5 (labels).
+With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every class has a block of B
+rows, zero where the record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2
+(rows), 3 (block means) and 5 (labels).
 
-With ``per_unit`` = c, neighbours differ in the c records of one unit (one person), and ``batch_size`` counts units: a
-release reads ``batch_size`` c rows. The sensitivity of a sum, and of block means, is c times that of one record, and
-that of rows sqrt(c) times. Proofs: docs/theory/units.md.
+With ``per_unit`` = c, neighbours differ in the c records of one unit (one person), and
+``batch_size`` counts units: a release reads ``batch_size`` c rows. The sensitivity of a sum, and of
+block means, is c times that of one record, and that of rows sqrt(c) times. Proofs:
+docs/theory/units.md.
 """
 
 import dataclasses
@@ -31,10 +33,9 @@ from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, 
 
 __all__ = ["GaussianMechanism", "ProjectionMechanism"]
 
-_SMALLEST, _LARGEST = (
-    1e-50,
-    1e50,
-)  # of sigma, norms and sensitivities: no ratio or square of them overflows
+# Range of sigma, norms and sensitivities. No ratio or square of such numbers overflows.
+_SMALLEST = 1e-50
+_LARGEST = 1e50
 
 Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal"]
@@ -46,27 +47,31 @@ class _Noisy:
 
     _name: ClassVar[str]  # in the dictionary of a mechanism
     sigma: Any  # a number, or None until the mechanism is calibrated
+    per_unit: int
     noise_seed: int | None
 
-    per_unit: int
-
     def _check(self, **magnitudes: float) -> None:
-        """Check sigma, the seed and further magnitudes; convert NumPy scalars, which JSON cannot represent."""
+        """Check what the mechanisms have in common, and further magnitudes."""
         at_least(1, per_unit=self.per_unit)
         if self.sigma is not None:
             magnitudes["sigma"] = self.sigma
         for name, value in magnitudes.items():
             if not _SMALLEST <= real(name, value) <= _LARGEST:
                 raise InputError(
-                    f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; use other units."
+                    f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; "
+                    "use other units."
                 )
         if self.noise_seed is not None:
             at_least(0, noise_seed=self.noise_seed)
+        self._convert_scalars()
+
+    def _convert_scalars(self) -> None:
+        """Replace NumPy scalars, which JSON cannot represent, by Python numbers."""
         for name, value in vars(self).items():
-            if isinstance(value, numbers.Real):
-                object.__setattr__(
-                    self, name, int(value) if isinstance(value, numbers.Integral) else float(value)
-                )
+            if isinstance(value, numbers.Integral):
+                object.__setattr__(self, name, int(value))
+            elif isinstance(value, numbers.Real):
+                object.__setattr__(self, name, float(value))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
@@ -87,8 +92,10 @@ class _Noisy:
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
         if self.sigma is None:
-            remedy = "use PrivacyBudget in a training, or Budget, or mechanism.calibrate(...)"
-            raise InputError(f"Expected a mechanism with sigma, got none; {remedy}.")
+            raise InputError(
+                "Expected a mechanism with sigma, got none; use PrivacyBudget in a training, or "
+                "Budget, or mechanism.calibrate(...)."
+            )
 
 
 @dataclass(frozen=True)
@@ -98,27 +105,33 @@ class ProjectionMechanism(_Noisy):
     Attributes:
         dim: Dimension d >= 2 of the rows.
         n_projections: Number k >= 1 of random directions.
-        sigma: Standard deviation of the noise, in the units of the projected rows. ``None`` until the mechanism is
-            calibrated, see :meth:`calibrate`.
+        sigma: Standard deviation of the noise, in the units of the projected rows. ``None`` until
+            the mechanism is calibrated, see :meth:`calibrate`.
         batch_size: Number B >= 1 of rows that one release reads; required.
         statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
-        n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"`` only.
+        n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"``
+            only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
-        kind: ``"iid"`` or ``"orthogonal"`` directions. Orthogonal directions with k a multiple of d have S = k / d.
-        bound: Treatment of a random S: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not rigorous).
-        failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None`` the accountant
-            chooses it and spends half of delta on the tails.
-        n_classes: Number of classes if a record is embedded as row times one-hot label, else ``None``.
-        per_unit: Number c of records of a unit that change together; a budget sets it to that of the records.
-        noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT PRIVATE.
+        kind: ``"iid"`` or ``"orthogonal"`` directions. Orthogonal directions with k a multiple of d
+            have S = k / d.
+        bound: Treatment of a random S: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not
+            rigorous).
+        failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None``
+            the accountant chooses it and spends half of delta on the tails.
+        n_classes: Number of classes if a record is embedded as row times one-hot label, else
+            ``None``.
+        per_unit: Number c of records of a unit that change together; a budget sets it to that of
+            the records.
+        noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT
+            PRIVATE.
 
     Raises:
         InputError: If a value is out of range or inconsistent with another one.
 
     Example:
         >>> mechanism = ProjectionMechanism(
-        ...     dim=64, n_projections=128, sigma=0.05, batch_size=1000, statistic="quantiles", n_quantiles=50,
-        ...     kind="orthogonal")
+        ...     dim=64, n_projections=128, sigma=0.05, batch_size=1000, statistic="quantiles",
+        ...     n_quantiles=50, kind="orthogonal")
         >>> mechanism.block_size, mechanism.law.mean, mechanism.unit_sensitivity
         (20, 2.0, 0.05)
     """
@@ -126,7 +139,8 @@ class ProjectionMechanism(_Noisy):
     _name = "projections"
     dim: int
     n_projections: int
-    sigma: float = None  # type: ignore[assignment]  # None until calibrated, which check_calibrated() refuses
+    # None until calibrated, which check_calibrated() refuses
+    sigma: float = None  # type: ignore[assignment]
     batch_size: int = 0  # required: 0 is refused
     statistic: Statistic = "rows"
     n_quantiles: int | None = None
@@ -148,26 +162,35 @@ class ProjectionMechanism(_Noisy):
             probability(failure_prob=self.failure_prob)
         if self.n_classes is not None:
             at_least(2, n_classes=self.n_classes)
-        if (self.statistic == "rows") != (self.n_quantiles is None):
-            got = f"n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}"
-            raise InputError(
-                f"Expected n_quantiles, the number of blocks, for statistic='quantiles' only, got {got}."
-            )
-        if self.n_quantiles is not None:
-            at_least(1, n_quantiles=self.n_quantiles)
-            if self.batch_size % self.n_quantiles:
-                lower = self.batch_size // self.n_quantiles * self.n_quantiles
-                remedy = (
-                    f"use batch_size={lower}" if lower else f"use n_quantiles <= {self.batch_size}"
-                )
-                got = f"n_quantiles={self.n_quantiles} and batch_size={self.batch_size}"
-                raise InputError(f"Expected n_quantiles to divide batch_size, got {got}; {remedy}.")
+        self._check_blocks()
         if self.spends_tail and self.kind != "iid":
-            whole = f"n_projections={self.n_projections} is a multiple of dim={self.dim}"
             raise InputError(
-                f"Expected bound='exact' for orthogonal directions unless {whole}, got {self.bound!r}."
+                "Expected bound='exact' for orthogonal directions unless "
+                f"n_projections={self.n_projections} is a multiple of dim={self.dim}, "
+                f"got {self.bound!r}."
             )
         self._check(row_norm=self.row_norm)
+
+    def _check_blocks(self) -> None:
+        """Check that block means alone have blocks, whose number divides the batch."""
+        if (self.statistic == "rows") != (self.n_quantiles is None):
+            raise InputError(
+                "Expected n_quantiles, the number of blocks, for statistic='quantiles' only, "
+                f"got n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}."
+            )
+        if self.n_quantiles is None:
+            return
+        at_least(1, n_quantiles=self.n_quantiles)
+        if self.batch_size % self.n_quantiles == 0:
+            return
+        largest = self.batch_size // self.n_quantiles * self.n_quantiles
+        remedy = f"use batch_size={largest}"
+        if largest == 0:
+            remedy = f"use n_quantiles <= {self.batch_size}"
+        raise InputError(
+            f"Expected n_quantiles to divide batch_size, got n_quantiles={self.n_quantiles} and "
+            f"batch_size={self.batch_size}; {remedy}."
+        )
 
     @property
     def n_rows(self) -> int:
@@ -188,7 +211,10 @@ class ProjectionMechanism(_Noisy):
 
     @property
     def unit_sensitivity(self) -> float:
-        """L2 sensitivity at S = 1: ``2 row_norm / b``, for units times c (block means) or sqrt(c) (rows)."""
+        """L2 sensitivity at S = 1: ``2 row_norm / b``.
+
+        For units it is c times as large (block means), or sqrt(c) times (rows).
+        """
         of_one_record = 2 * self.row_norm / self.block_size
         if self.statistic == "rows":
             return math.sqrt(self.per_unit) * of_one_record
@@ -207,14 +233,19 @@ class ProjectionMechanism(_Noisy):
 
     @property
     def law(self) -> Law:
-        """The law of S for accounting; a constant for the Bernstein and CLT bounds, which need ``failure_prob``."""
+        """The law of S for accounting.
+
+        It is a constant for the Bernstein and CLT bounds, which need ``failure_prob``.
+        """
         if not self.spends_tail:
             return self.exact_law
         if self.failure_prob is None:
             raise InputError(
                 f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none."
             )
-        bound = bernstein_bound if self.bound == "bernstein" else clt_bound
+        bound = clt_bound
+        if self.bound == "bernstein":
+            bound = bernstein_bound
         # by the union bound each of the records of a unit gets its part of the tail
         tail = self.failure_prob / self.per_unit
         if self.n_classes is not None:
@@ -234,29 +265,34 @@ class ProjectionMechanism(_Noisy):
         """Return a copy with the smallest ``sigma`` that keeps a budget.
 
         Args:
-            budget: ``sample_size``, ``n_releases`` and a target, as in :func:`dpswd.calibrate_sigma`.
+            budget: ``sample_size``, ``n_releases`` and a target, as :func:`dpswd.calibrate_sigma`
+                takes them.
 
         Raises:
             InputError: If the budget is missing, contradictory or out of range.
 
         Example:
             >>> mechanism = ProjectionMechanism(
-            ...     64, 64, batch_size=1000, statistic="quantiles", n_quantiles=10, kind="orthogonal")
+            ...     64, 64, batch_size=1000, statistic="quantiles", n_quantiles=10,
+            ...     kind="orthogonal")
             >>> round(mechanism.calibrate(sample_size=1000, n_releases=1, target_mu=1.0).sigma, 3)
             0.01
         """
-        from dpswd.accounting.calibrate import (
-            calibrate_sigma,  # upwards, the only exception in .importlinter
-        )
+        # upwards: an exception in .importlinter
+        from dpswd.accounting.calibrate import calibrate_sigma
 
         return self.replace(sigma=calibrate_sigma(self, **budget))
 
     @property
     def description(self) -> str:
         """One-line description."""
-        values = f"{self.n_values} {'block means' if self.statistic == 'quantiles' else 'rows'}"
-        classes = f" for each of {self.n_classes} classes" if self.n_classes else ""
-        text = f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, {values} each{classes}"
+        text = f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, "
+        if self.statistic == "quantiles":
+            text += f"{self.n_values} block means each"
+        else:
+            text += f"{self.n_values} rows each"
+        if self.n_classes is not None:
+            text += f" for each of {self.n_classes} classes"
         return text + self._of_units
 
 
@@ -269,7 +305,8 @@ class GaussianMechanism(_Noisy):
         sigma: Standard deviation of the noise, in the same units; ``None`` until it is calibrated.
         name: Name of the query in the ledger.
         batch_size: Number of rows that one release reads; ``None`` for all records.
-        per_unit: Number c of records of a unit that change together; a budget sets it to that of the records.
+        per_unit: Number c of records of a unit that change together; a budget sets it to that of
+            the records.
         noise_seed: For tests only: NOT PRIVATE.
 
     Raises:
@@ -313,11 +350,19 @@ Mechanism = ProjectionMechanism | GaussianMechanism
 
 
 def mechanism_from_dict(values: dict[str, Any]) -> Mechanism:
-    """Restore a mechanism from the result of ``to_dict``."""
-    kinds = {kind._name: kind for kind in (ProjectionMechanism, GaussianMechanism)}
+    """Restore a mechanism from the result of ``to_dict``.
+
+    Raises:
+        InputError: If the values are not those of a mechanism.
+    """
+    classes: dict[str, type[Mechanism]] = {
+        ProjectionMechanism._name: ProjectionMechanism,
+        GaussianMechanism._name: GaussianMechanism,
+    }
     try:
         fields = {**values}
-        return kinds[fields.pop("mechanism")](**fields)
+        mechanism_class = classes[fields.pop("mechanism")]
+        return mechanism_class(**fields)
     except (KeyError, TypeError) as error:
         raise InputError(
             f"Expected the fields of a mechanism, as to_dict() returns them, got: {error}."

@@ -55,7 +55,7 @@ _ATOMS_PER_DEVIATION = 24
 
 
 def _variance(n_projections: int, dim: int) -> float:
-    """Compute the variance of S for k i.i.d. directions, ``2 k (d - 1) / (d^2 (d + 2))``."""
+    """Compute the variance of S for k i.i.d. directions, 2 k (d - 1) / (d^2 (d + 2))."""
     return n_projections * 2 * (dim - 1) / (dim**2 * (dim + 2))
 
 
@@ -166,7 +166,7 @@ def _mode(r: int, dim: int, t: Array) -> Array:
 
 
 def _relevant_width(mode: Array, end: float, peak: Array, r: int, dim: int, t: Array) -> Array:
-    """Return the width of the relevant part between the mode and ``end``, by bisection."""
+    """Return the relevant width between the mode and ``end``, by bisection."""
     near = np.zeros_like(mode)
     far = np.ones_like(mode)
     for _ in range(_N_BISECTIONS):
