@@ -17,13 +17,20 @@ with contextlib.suppress(ImportError):  # not on Windows
 
 
 class DirectoryLock:
-    """Exclusive lock of a directory until the process ends. Without ``flock`` the ledger refuses a second writer."""
+    """Exclusive lock of a directory until the process ends.
+
+    Where ``flock`` is missing nothing is locked; the ledger refuses a second writer.
+    """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
-    def take(self, directory: Path) -> None:
-        """Lock a directory, or raise if another process holds it; no effect if it does not exist."""
+    def acquire(self, directory: Path) -> None:
+        """Lock a directory; no effect if it does not exist or is locked by this object.
+
+        Raises:
+            InputError: If another process holds the lock.
+        """
         if self._descriptor is not None or fcntl is None or not directory.is_dir():
             return
         with contextlib.suppress(OSError):  # an unreadable directory fails at the first write
@@ -31,20 +38,22 @@ class DirectoryLock:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self.free()
+                self.release()
                 raise InputError(
                     f"Expected no other run in {directory}, got one in progress; wait for it."
                 ) from None
 
-    def free(self) -> None:
-        """Release the lock."""
+    def release(self) -> None:
+        """Unlock the directory, if it is locked."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def verified_archive(path: str | Path) -> io.BytesIO:
-    """Read a file of ``torch.save`` and verify its checksums, which ``torch.load`` does not.
+    """Read a file of ``torch.save`` and verify its checksums.
+
+    ``torch.load`` does not verify them.
 
     Raises:
         ValueError: If the file is damaged, or compressed, which ``torch.save`` does not do: a small
@@ -65,7 +74,10 @@ def verified_archive(path: str | Path) -> io.BytesIO:
 
 
 def sync_directory(path: Path) -> None:
-    """Put the names in a directory on the disk, where the system supports it; a power cut may lose them otherwise."""
+    """Put the names in a directory on the disk, where the system supports it.
+
+    Otherwise a power cut may lose them.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -75,15 +87,30 @@ def sync_directory(path: Path) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file that exists, and a folder that is not empty."""
-    if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+    """Refuse a file that exists, and a folder that is not empty.
+
+    Raises:
+        InputError: If it exists; the command line's option for another path is ``--out``.
+    """
+    is_taken = path.exists()
+    if path.is_dir():
+        is_taken = any(path.iterdir())
+    if is_taken:
         raise InputError(
             f"Expected a new file or folder, got {path}, which exists; choose another one (--out)."
         )
 
 
 def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any]) -> None:
-    """Write a file, so that a reader sees the old content or the new one; ``content`` may write to an open file."""
+    """Write a file, so that a reader sees the old content or the new one.
+
+    Args:
+        path: The file; its directory is made.
+        content: The content, or a function that writes it to an open file.
+
+    Raises:
+        InputError: If the file cannot be written.
+    """
     if not isinstance(content, bytes):
         buffer = io.BytesIO()
         content(buffer)
@@ -95,9 +122,8 @@ def atomic_write(path: str | Path, content: bytes | Callable[[io.BytesIO], Any])
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(
-                file.fileno()
-            )  # without it a power cut may leave the new name on an empty file
+            # otherwise a power cut may leave the new name on an empty file
+            os.fsync(file.fileno())
         os.replace(partial, path)
         sync_directory(path.parent)
         sync_directory(path.parent.parent)  # may be new, too

@@ -1,6 +1,12 @@
-"""Fast kernels of the distances: chunks of directions, gradients in one pass, block means."""
+"""Fast kernels of the distances, each beside a plain reference implementation.
 
-from collections.abc import Callable
+A kernel works in place, in chunks of directions, and computes gradients with the values in one
+pass. The plain function of the same name, ``plain_...``, says in a few lines of torch what it
+computes; the tests compare the two.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -11,21 +17,35 @@ from dpswd._sorting import sort_rows, sort_rows_with_order
 
 __all__ = ["block_means", "padded_block_means", "power_cost", "sum_over_projections"]
 
-_CACHE_BYTES = (
-    2**24
-)  # per thread: values that are sorted and compared together stay in the processor's cache
+# Bytes per thread that are sorted and compared together: they stay in the processor's cache.
+_CACHE_BYTES = 2**24
+# Bytes of projected values and their copies at a time.
+_MAX_BYTES = 2**27
+# Upper bound on the copies of a projected value: packed, sorted, order, residual, gradient.
+_COPIES = 10
+
+# A criterion gets a slice of the directions and the sorted projections of every sample, and returns
+# a scalar.
+Criterion = Callable[..., Tensor]
 
 
-_MAX_BYTES = 2**27  # of projected values and their copies at a time
+# The sum of a criterion over the directions
 
 
-_COPIES = (
-    10  # upper bound on the copies of a projected value: packed, sorted, order, residual, gradient
-)
+def plain_sum_over_projections(
+    criterion: Criterion, projections: Tensor, *samples: Tensor, groups: int = 1
+) -> Tensor:
+    """Compute :func:`sum_over_projections` in one chunk, by torch's sort."""
+    columns = []
+    for sample in samples:
+        rows = (sample @ projections).T  # (k, n)
+        rows = rows.reshape(len(rows) * groups, -1)
+        columns.append(rows.sort(dim=1).values.T)
+    return criterion(slice(0, projections.shape[1]), *columns)
 
 
 def sum_over_projections(
-    criterion: Callable[..., Tensor],
+    criterion: Criterion,
     projections: Tensor,
     *samples: Tensor,
     groups: int = 1,
@@ -33,55 +53,105 @@ def sum_over_projections(
 ) -> Tensor:
     """Sum a criterion of sorted projections over chunks of the directions.
 
-    The gradient of a chunk is propagated to the samples before the next chunk is projected, so that the memory is that
-    of the gradients and of a chunk. The result can be differentiated once, in the samples (n, d) only.
+    The gradient of a chunk is propagated to the samples before the next chunk is projected, so that
+    the memory is that of the gradients and of a chunk. The result can be differentiated once, in
+    the samples only.
 
-    ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's sorted projections (n, columns),
-    which it may overwrite, and returns a scalar. With ``groups``, consecutive parts of equal size are sorted separately
-    and given as (n / groups, columns * groups), all parts of a direction side by side. ``blur`` is the standard
-    deviation of normal numbers that are added to every projection before the sort; they give no privacy.
+    Args:
+        criterion: ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's
+            sorted projections (n, columns), which it may overwrite, and returns a scalar.
+        projections: Directions (d, k).
+        samples: Samples (n, d), whose n may differ.
+        groups: Number of consecutive parts of equal size of every sample that are sorted
+            separately. They are given as (n / groups, columns * groups), all parts of a direction
+            side by side.
+        blur: Standard deviation of normal numbers that are added to every projection before the
+            sort. They give no privacy.
+
+    Returns:
+        Scalar tensor.
     """
-    k = projections.shape[1]
-    per_direction = projections.element_size() * max(
-        1, sum(len(sample) for sample in samples)
-    )  # bytes
-    cached = (
-        _CACHE_BYTES * torch.get_num_threads() if projections.device.type == "cpu" else _MAX_BYTES
-    )
-    n_sorted = max(1, min(_MAX_BYTES, cached) // (_COPIES * per_direction))  # directions at a time
-    n_chunks = -(-k // max(n_sorted, _MAX_BYTES // per_direction - _COPIES * n_sorted))
-    n_projected = -(-k // max(1, n_chunks))  # beside the copies of the sorts within the memory
-    projections = projections.detach()
     moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
+    chunks = _Chunks.of(projections, samples)
+    total = _ChunkedSum(criterion, projections.detach(), moving, chunks, groups, blur)
+    with torch.autocast(projections.device.type, enabled=False):
+        return cast(Tensor, _WithGradients.apply(total, *samples))
 
-    def compute(*samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        """Return value and gradients; matrix products for ``n_projected`` directions, sorts for ``n_sorted``."""
-        gradients = [
-            torch.zeros_like(sample) if moves else None
-            for sample, moves in zip(samples, moving, strict=True)
-        ]
-        total = projections.new_zeros(
-            (), dtype=torch.promote_types(projections.dtype, torch.float32)
-        )
-        for start in range(0, k, n_projected):
-            u = projections[:, start : start + n_projected]
-            rows = [
-                torch.matmul(u.T, sample.T) for sample in samples
-            ]  # (columns, n): sorts run in contiguous memory
-            for row in rows if blur else ():
-                row.add_(torch.randn_like(row), alpha=blur)
-            for at in range(0, u.shape[1], n_sorted):
-                some = [row[at : at + n_sorted] for row in rows]
-                columns = slice(start + at, start + at + len(some[0]))
-                some = [row.view(len(row) * groups, -1) for row in some] if groups > 1 else some
-                total += _chunk_cost(criterion, columns, some, moving)
+
+@dataclass(frozen=True)
+class _Chunks:
+    """Numbers of directions that are projected, and that are sorted, at a time."""
+
+    n_projected: int
+    n_sorted: int
+
+    @classmethod
+    def of(cls, projections: Tensor, samples: Sequence[Tensor]) -> "_Chunks":
+        """Choose sizes that keep the sorts in the cache and the projections in the memory."""
+        n_values = max(1, sum(len(sample) for sample in samples))
+        bytes_per_direction = projections.element_size() * n_values
+        cached = _MAX_BYTES
+        if projections.device.type == "cpu":
+            cached = _CACHE_BYTES * torch.get_num_threads()
+        n_sorted = max(1, min(_MAX_BYTES, cached) // (_COPIES * bytes_per_direction))
+        # the projections lie in the memory beside the copies of the sorts
+        beside = _MAX_BYTES // bytes_per_direction - _COPIES * n_sorted
+        k = projections.shape[1]
+        n_chunks = _divided_up(k, max(n_sorted, beside))
+        return cls(n_projected=_divided_up(k, max(1, n_chunks)), n_sorted=n_sorted)
+
+
+def _divided_up(number: int, divisor: int) -> int:
+    """Divide and round up."""
+    return -(-number // divisor)
+
+
+@dataclass(frozen=True)
+class _ChunkedSum:
+    """The sum of :func:`sum_over_projections` as a function of the samples.
+
+    ``moving`` says of every sample whether a gradient is needed.
+    """
+
+    criterion: Criterion
+    projections: Tensor
+    moving: list[bool]
+    chunks: _Chunks
+    groups: int
+    blur: float
+
+    def __call__(self, *samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the value, and the gradient of every sample that moves."""
+        gradients: list[Tensor | None] = []
+        for sample, moves in zip(samples, self.moving, strict=True):
+            gradients.append(torch.zeros_like(sample) if moves else None)
+        dtype = torch.promote_types(self.projections.dtype, torch.float32)
+        total = self.projections.new_zeros((), dtype=dtype)
+        for start in range(0, self.projections.shape[1], self.chunks.n_projected):
+            u = self.projections[:, start : start + self.chunks.n_projected]
+            # (columns, n): sorts run in contiguous memory
+            rows = [torch.matmul(u.T, sample.T) for sample in samples]
+            if self.blur:
+                for row in rows:
+                    row.add_(torch.randn_like(row), alpha=self.blur)
+            self._add_costs(total, start, rows)
             for gradient, row in zip(gradients, rows, strict=True):
                 if gradient is not None:
                     gradient.addmm_(row.T, u.T)
-        return total.to(projections.dtype), gradients
+        return total.to(self.projections.dtype), gradients
 
-    with torch.autocast(projections.device.type, enabled=False):
-        return cast(Tensor, _WithGradients.apply(compute, *samples))
+    def _add_costs(self, total: Tensor, start: int, rows: list[Tensor]) -> None:
+        """Add the costs of projections (columns, n), and replace these by gradients.
+
+        ``start`` is the index of the first direction.
+        """
+        n_columns = len(rows[0])
+        for first in range(0, n_columns, self.chunks.n_sorted):
+            part = [row[first : first + self.chunks.n_sorted] for row in rows]
+            columns = slice(start + first, start + first + len(part[0]))
+            if self.groups > 1:
+                part = [row.view(len(row) * self.groups, -1) for row in part]
+            total += _chunk_cost(self.criterion, columns, part, self.moving)
 
 
 class _WithGradients(torch.autograd.Function):
@@ -98,37 +168,67 @@ class _WithGradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
-        one = outer.device.type == "cpu" and outer.item() == 1  # saves a copy
-        return None, *(each if each is None or one else outer * each for each in ctx.saved_tensors)
+        if outer.device.type == "cpu" and outer.item() == 1:  # saves a copy
+            return None, *ctx.saved_tensors
+        products = []
+        for gradient in ctx.saved_tensors:
+            if gradient is not None:
+                gradient = outer * gradient
+            products.append(gradient)
+        return None, *products
 
 
 def _chunk_cost(
-    criterion: Callable[..., Tensor], columns: slice, rows: list[Tensor], moving: list[bool]
+    criterion: Criterion, columns: slice, rows: list[Tensor], moving: list[bool]
 ) -> Tensor:
-    """Return the criterion of projected samples (columns, n) and overwrite each with its gradient if it has one."""
-    pairs = [
-        sort_rows_with_order(row) if moves else (sort_rows(row), None)
-        for row, moves in zip(rows, moving, strict=True)
-    ]
-    leaves = [
-        values.requires_grad_(moves) for (values, _), moves in zip(pairs, moving, strict=True)
-    ]
+    """Return the criterion of projected samples (columns, n).
+
+    The projections of every sample that moves are overwritten by their gradient.
+    """
+    sorted_rows = []
+    orders = []
+    for row, moves in zip(rows, moving, strict=True):
+        order = None
+        if moves:
+            values, order = sort_rows_with_order(row)
+        else:
+            values = sort_rows(row)
+        sorted_rows.append(values.requires_grad_(moves))
+        orders.append(order)
     with torch.set_grad_enabled(any(moving)):
-        value = criterion(columns, *(leaf.T for leaf in leaves))
+        value = criterion(columns, *(values.T for values in sorted_rows))
     if any(moving):
-        wrt = iter(torch.autograd.grad(value, [leaf for leaf in leaves if leaf.requires_grad]))
-        for row, (_, order) in zip(rows, pairs, strict=True):
+        leaves = [values for values in sorted_rows if values.requires_grad]
+        gradients = iter(torch.autograd.grad(value, leaves))
+        for row, order in zip(rows, orders, strict=True):
             if order is not None:
-                row.scatter_(1, order, next(wrt))
+                row.scatter_(1, order, next(gradients))
     return value.detach()
+
+
+# Block means
+
+
+def plain_block_means(sorted_values: Tensor, blocks: int) -> Tensor:
+    """Compute :func:`block_means` by repeating every value ``blocks`` times."""
+    n, columns = sorted_values.shape
+    repeated = sorted_values.repeat_interleave(blocks, dim=0)  # (n blocks, k)
+    return repeated.reshape(blocks, n, columns).mean(dim=1)
 
 
 def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
     r"""Average the quantile function over ``blocks`` equal parts of [0, 1].
 
-    If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are weighted by the
-    fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the piecewise linear integral of Q.
-    Maps (n, k), every column in ascending order, to (b, k), also for b > n.
+    If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are
+    weighted by the fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the
+    piecewise linear integral of Q.
+
+    Args:
+        sorted_values: Values (n, k), every column in ascending order.
+        blocks: Number b of blocks, which may be above n.
+
+    Returns:
+        Means (b, k).
     """
     n = sorted_values.shape[0]
     if n == blocks:
@@ -136,65 +236,96 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
     if n % blocks == 0:
         return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
     exact = sorted_values.to(torch.float64)  # differences of cumulative sums cancel in float32
-    integral = torch.cat(
-        [torch.zeros_like(exact[:1]), exact.cumsum(dim=0)]
-    )  # n times the integral of Q
-    edges = (
-        torch.arange(1, blocks, device=sorted_values.device) * n
-    )  # in units of 1 / blocks of a value
+    zero = torch.zeros_like(exact[:1])
+    integral = torch.cat([zero, exact.cumsum(dim=0)])  # n times the integral of Q
+    # edges between blocks, in units of 1 / blocks of a value
+    edges = torch.arange(1, blocks, device=sorted_values.device) * n
     below = edges // blocks
     inside = ((edges % blocks).to(exact.dtype) / blocks)[:, None]
     cuts = integral[below] + inside * exact[below]
     cuts = torch.cat([integral[:1], cuts, integral[-1:]])
-    return (cuts.diff(dim=0) * (blocks / n)).to(sorted_values.dtype)
+    means = cuts.diff(dim=0) * (blocks / n)
+    return means.to(sorted_values.dtype)
+
+
+def plain_padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
+    """Compute :func:`padded_block_means` by padding and sorting again."""
+    n, columns = sorted_values.shape
+    zeros = sorted_values.new_zeros(size - n, columns)
+    padded = torch.cat([sorted_values, zeros]).sort(dim=0).values
+    return plain_block_means(padded, blocks)
 
 
 def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
-    """Compute :func:`block_means` of a column padded with zeros to ``size`` values and sorted again.
+    """Compute :func:`block_means` of columns that are padded with zeros.
 
-    The zeros lie between the negative and the positive values, so the padded column is the sum of the negative parts
-    followed by zeros and of zeros followed by the positive parts. Both are sorted.
+    The padded columns are sorted again. The zeros lie between the negative and the positive values,
+    so a padded column is the sum of the negative parts followed by zeros and of zeros followed by
+    the positive parts. Both are sorted.
+
+    Args:
+        sorted_values: Values (n, k), every column in ascending order.
+        size: Number of values of the padded column, at least n.
+        blocks: Number b of blocks.
+
+    Returns:
+        Means (b, k).
     """
     n, columns = sorted_values.shape
     if n == size:
         return block_means(sorted_values, blocks)
-    negative, positive = sorted_values.clamp(max=0), sorted_values.clamp(min=0)
+    negative = sorted_values.clamp(max=0)
+    positive = sorted_values.clamp(min=0)
     if size % blocks:
         zeros = sorted_values.new_zeros(size - n, columns)
         return block_means(torch.cat([negative, zeros]) + torch.cat([zeros, positive]), blocks)
     # whole blocks: all but the first and the last few are zero
     width = size // blocks
-    touched = -(-n // width)
-    fill = sorted_values.new_zeros(touched * width - n, columns)
-    below, above = torch.cat([negative, fill]), torch.cat([fill, positive])
-    below, above = (part.reshape(touched, width, columns).mean(dim=1) for part in (below, above))
-    rest = sorted_values.new_zeros(blocks - touched, columns)
+    n_touched = _divided_up(n, width)
+    fill = sorted_values.new_zeros(n_touched * width - n, columns)
+    shape = (n_touched, width, columns)
+    below = torch.cat([negative, fill]).reshape(shape).mean(dim=1)
+    above = torch.cat([fill, positive]).reshape(shape).mean(dim=1)
+    rest = sorted_values.new_zeros(blocks - n_touched, columns)
     return torch.cat([below, rest]) + torch.cat([rest, above])
 
 
+# The cost of a direction
+
+
+def plain_power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
+    """Compute :func:`power_cost` without overwriting anything."""
+    return (ours - theirs).abs().pow(p).mean() * weight
+
+
 def power_cost(ours: Tensor, theirs: Tensor, p: float = 2, weight: float = 1.0) -> Tensor:
-    """Compute ``weight`` times the mean of ``|ours - theirs| ** p``. For p = 2 ``ours`` is overwritten."""
+    """Compute ``weight`` times the mean of ``|ours - theirs| ** p``.
+
+    For p = 2 ``ours`` is overwritten.
+    """
     if p != 2:
-        return (ours - theirs).abs().pow(p).mean() * weight
+        return plain_power_cost(ours, theirs, p, weight)
     return cast(Tensor, _MeanSquare.apply(ours, theirs, weight / ours.numel()))
 
 
 class _MeanSquare(torch.autograd.Function):
-    """``factor * |ours - theirs|^2``, computed in place: ``ours`` is overwritten by the difference."""
+    """``factor * |ours - theirs|^2``, computed in place.
+
+    ``ours`` is overwritten by the difference, and the difference by the gradient.
+    """
 
     @staticmethod
     def forward(ctx: Any, ours: Tensor, theirs: Tensor, factor: float) -> Tensor:
-        ctx.factor, ctx.difference = factor, ours.sub_(theirs)
+        ctx.factor = factor
+        ctx.difference = ours.sub_(theirs)
         length: Tensor = torch.linalg.vector_norm(ctx.difference)
         return length.square() * factor
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        first, second, _ = ctx.needs_input_grad
-        gradient = ctx.difference.mul_(outer * ((2 if first else -2) * ctx.factor))
-        return (
-            gradient if first else None,
-            (-gradient if first else gradient) if second else None,
-            None,
-        )
+        needs_ours, needs_theirs, _ = ctx.needs_input_grad
+        if needs_ours:
+            gradient = ctx.difference.mul_(outer * (2 * ctx.factor))
+            return gradient, (-gradient if needs_theirs else None), None
+        return None, ctx.difference.mul_(outer * (-2 * ctx.factor)), None

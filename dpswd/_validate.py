@@ -1,4 +1,7 @@
-"""Checks of arguments. The keyword is the name in the message: ``positive(sigma=sigma)``."""
+"""Checks of arguments.
+
+The keyword is the name in the message: ``positive(sigma=sigma)``.
+"""
 
 import math
 import numbers
@@ -10,37 +13,42 @@ from numpy.typing import NDArray
 
 from dpswd.errors import InputError
 
-_MOST = 2**53  # integers up to 2^53 are exact as floats
+# Integers up to this absolute value are exact as floats.
+_LARGEST_INTEGER = 2**53
+# Longest representation of a value in a message, and how much of a longer one is shown.
+_MAX_LENGTH = 60
+_SHORTENED = 50
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     """Return the representation of a value in one short line."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:50]}... ({type(value).__name__})"
+    if len(text) <= _MAX_LENGTH:
+        return text
+    return f"{text[:_SHORTENED]}... ({type(value).__name__})"
 
 
 def real(name: str, value: Any) -> float:
-    """Return a Python or NumPy number as a float; raise for anything else (bool, string, array)."""
+    """Return a Python or NumPy number as a float; raise for anything else.
+
+    ``True``, strings and arrays are no numbers. A large integer becomes infinity.
+    """
     if not isinstance(value, bool) and isinstance(value, numbers.Real):
         try:
             return float(value)
         except OverflowError:  # of a large integer
             return math.inf
-    raise InputError(f"Expected {name} to be a number, got {name}={_said(value)}.")
+    raise InputError(f"Expected {name} to be a number, got {name}={_shown(value)}.")
 
 
 def array(name: str, value: Any) -> NDArray[np.float64]:
     """Return numbers as an array of float64; raise for anything else."""
     try:
         return np.asarray(value, dtype=np.float64)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):  # RuntimeError: a tensor with a gradient
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        # RuntimeError: a tensor with a gradient
         raise InputError(
-            f"Expected {name} to be an array of numbers, got {_said(value)}."
+            f"Expected {name} to be an array of numbers, got {_shown(value)}."
         ) from None
 
 
@@ -49,7 +57,7 @@ def positive(**named: Any) -> None:
     for name, value in named.items():
         if not 0 < real(name, value) < math.inf:
             raise InputError(
-                f"Expected {name} to be finite and above 0, got {name}={_said(value)}."
+                f"Expected {name} to be finite and above 0, got {name}={_shown(value)}."
             )
 
 
@@ -58,21 +66,25 @@ def nonnegative(**named: Any) -> None:
     for name, value in named.items():
         if not 0 <= real(name, value) < math.inf:
             raise InputError(
-                f"Expected {name} to be finite and at least 0, got {name}={_said(value)}."
+                f"Expected {name} to be finite and at least 0, got {name}={_shown(value)}."
             )
 
 
 def at_least(lowest: int, **named: Any) -> None:
-    """Raise unless every value is an integer (``True`` is not) of at least ``lowest`` that a float holds exactly."""
+    """Raise unless every value is an integer of at least ``lowest``.
+
+    ``True`` is no integer, and a float must hold the value exactly.
+    """
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise InputError(f"Expected {name} to be an integer, got {name}={_said(value)}.")
-        if abs(int(value)) > _MOST:
+            raise InputError(f"Expected {name} to be an integer, got {name}={_shown(value)}.")
+        if abs(int(value)) > _LARGEST_INTEGER:
             raise InputError(
-                f"Expected {name} to be at most {_MOST} in absolute value, got {name}={_said(value)}."
+                f"Expected {name} to be at most {_LARGEST_INTEGER} in absolute value, "
+                f"got {name}={_shown(value)}."
             )
         if value < lowest:
-            raise InputError(f"Expected {name} >= {lowest}, got {name}={_said(value)}.")
+            raise InputError(f"Expected {name} >= {lowest}, got {name}={_shown(value)}.")
 
 
 def probability(**named: Any) -> None:
@@ -80,7 +92,7 @@ def probability(**named: Any) -> None:
     for name, value in named.items():
         if not 0 < real(name, value) < 1:
             raise InputError(
-                f"Expected {name} strictly between 0 and 1, got {name}={_said(value)}."
+                f"Expected {name} strictly between 0 and 1, got {name}={_shown(value)}."
             )
 
 
@@ -89,7 +101,7 @@ def choice(allowed: tuple[str, ...], **named: Any) -> None:
     for name, value in named.items():
         if not isinstance(value, str) or value not in allowed:
             raise InputError(
-                f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_said(value)}."
+                f"Expected {name} to be one of {', '.join(allowed)}, got {name}={_shown(value)}."
             )
 
 
@@ -109,7 +121,8 @@ def floating(**named: Any) -> None:
     for name, value in named.items():
         if not value.is_floating_point():
             raise InputError(
-                f"Expected {name} to hold floating-point numbers, got {value.dtype}; convert it first."
+                f"Expected {name} to hold floating-point numbers, got {value.dtype}; "
+                "convert it first."
             )
 
 
@@ -117,5 +130,7 @@ def delta_caveats(delta: float | None, sample_size: int) -> list[str]:
     """Return a warning where delta is not below 1 / N, else nothing."""
     if delta is None or delta < 1 / sample_size:
         return []
-    consequence = "a mechanism that publishes a whole record would satisfy it; choose a smaller one, or read mu instead"
-    return [f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: {consequence}."]
+    return [
+        f"delta = {delta:g} is not below 1 / N = {1 / sample_size:.2g}: a mechanism that publishes "
+        "a whole record would satisfy it; choose a smaller one, or read mu instead."
+    ]

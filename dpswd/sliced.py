@@ -1,15 +1,16 @@
-r"""Random projections and sliced Wasserstein distances: pure functions of public values.
+r"""Sliced Wasserstein distances: pure functions of public values.
 
 axes: n, m sample sizes, d dimension, k directions, b blocks.
 
 .. math:: W_p^p(x, y) = \int_0^1 |Q_x(t) - Q_y(t)|^p dt, \qquad
           SW_p^p(x, y) = \frac1k \sum_{j=1}^k W_p^p(x u_j, y u_j)
 
-with Q the quantile function. For samples of equal size, :math:`W_p^p` is the mean of the p-th powers of the
-differences of the sorted values.
+with Q the quantile function. For samples of equal size, :math:`W_p^p` is the mean of the p-th
+powers of the differences of the sorted values.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ __all__ = ["sliced_wasserstein"]
 
 
 def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:
-    """Compute the p-th power of the sliced p-Wasserstein distance between two samples.
+    """Compute the p-th power of the sliced p-Wasserstein distance of two samples.
 
     Args:
         x: Sample (n, d).
@@ -31,7 +32,8 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         p: Order, at least 1.
 
     Returns:
-        Scalar tensor, differentiable once in ``x`` and ``y``. Equals POT's ``sliced_wasserstein_distance(...) ** p``.
+        Scalar tensor, differentiable once in ``x`` and ``y``. Equals POT's
+        ``sliced_wasserstein_distance(...) ** p``.
 
     Raises:
         InputError: If shapes do not fit or p < 1.
@@ -45,27 +47,44 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         4.5
     """
     floating(x=x, y=y, projections=projections)
-    shapes = [tuple(each.shape) for each in (x, y, projections)]
-    matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
-    if not matrices or not x.shape[1] == y.shape[1] == len(projections):
-        raise InputError(
-            f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}."
-        )
+    _check_shapes(x, y, projections)
     if not 1 <= real("p", p) < math.inf:
         raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
     dtype = torch.promote_types(x.dtype, y.dtype)
-    x, y, projections = x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
+    x = x.to(dtype)
+    y = y.to(dtype)
+    projections = projections.to(device=x.device, dtype=dtype)
     if projections.requires_grad or len(x) != len(y):
         with torch.autocast(x.device.type, enabled=False):
             return wasserstein_1d(x @ projections, y @ projections, p).mean()
-    k = projections.shape[1]
-    return sum_over_projections(
-        lambda _, a, b: power_cost(a, b, p, a.shape[1] / k), projections, x, y
-    )
+    mean_cost = _MeanCost(p, projections.shape[1])
+    return sum_over_projections(mean_cost, projections, x, y)
+
+
+def _check_shapes(x: Tensor, y: Tensor, projections: Tensor) -> None:
+    """Raise an InputError unless the shapes are (n, d), (m, d) and (d, k)."""
+    shapes = [tuple(values.shape) for values in (x, y, projections)]
+    are_matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
+    if not are_matrices or not x.shape[1] == y.shape[1] == len(projections):
+        raise InputError(
+            f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}."
+        )
+
+
+@dataclass(frozen=True)
+class _MeanCost:
+    """The part of some columns in the mean of W_p^p over all directions."""
+
+    p: float
+    n_projections: int
+
+    def __call__(self, columns: slice, x: Tensor, y: Tensor) -> Tensor:
+        """Return the part of sorted projections (n, columns); ``x`` may be overwritten."""
+        return power_cost(x, y, self.p, x.shape[1] / self.n_projections)
 
 
 def wasserstein_1d(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
     """Compute ``W_p^p`` (k,) between the columns of samples (n, k) and (m, k) by POT."""
-    from ot.lp import wasserstein_1d as transport
+    from ot.lp import wasserstein_1d as transport  # slow to import, and seldom needed
 
     return torch.as_tensor(transport(x, y, p=p))

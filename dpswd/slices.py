@@ -9,7 +9,8 @@ from dpswd.errors import InputError
 
 __all__ = ["random_projections"]
 
-_MAX_PROJECTION_VALUES = 2**30  # 8 GB
+# Largest number of values of all directions: 8 GB.
+_MAX_VALUES = 2**30
 
 
 def random_projections(
@@ -23,14 +24,15 @@ def random_projections(
 ) -> Tensor:
     r"""Draw random unit directions.
 
-    For a private release the directions must be drawn independently of the data and of every earlier release. Only
-    then do they follow the law in :mod:`dpswd.sensitivity`.
+    For a private release the directions must be drawn independently of the data and of every
+    earlier release. Only then do they follow the law in :mod:`dpswd.sensitivity`.
 
     Args:
         dim: Dimension d >= 2.
         n_projections: Number k >= 1 of directions.
-        kind: ``"iid"`` for independent directions, uniform on the sphere. ``"orthogonal"`` for stacked orthonormal
-            bases, each Haar distributed; the last basis is truncated where k is not a multiple of d.
+        kind: ``"iid"`` for independent directions, uniform on the sphere. ``"orthogonal"`` for
+            stacked orthonormal bases, each Haar distributed; the last basis is truncated where k is
+            not a multiple of d.
         generator: ``None`` for cryptographic randomness, required for private releases; a
             :class:`~dpswd._random.RandomSource`; or a ``torch.Generator`` for tests and benchmarks.
         dtype: Type of the result. The directions are computed in float64.
@@ -50,29 +52,52 @@ def random_projections(
     at_least(2, dim=dim)
     at_least(1, n_projections=n_projections)
     choice(("iid", "orthogonal"), kind=kind)
-    if dim * n_projections > _MAX_PROJECTION_VALUES:
+    if dim * n_projections > _MAX_VALUES:
         raise InputError(
-            f"Expected dim * n_projections <= {_MAX_PROJECTION_VALUES}, got {dim} * {n_projections}."
+            f"Expected dim * n_projections <= {_MAX_VALUES}, got {dim} * {n_projections}; "
+            "use fewer directions."
         )
     if kind == "iid":
-        columns = _gaussian((n_projections, dim), generator)
-        norms: Tensor = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
-        return columns.mul_(norms.reciprocal_()).T.to(device=device, dtype=dtype)
+        directions = _independent_directions(dim, n_projections, generator)
+    else:
+        directions = _stacked_bases(dim, n_projections, generator)
+    return directions.to(device=device, dtype=dtype)
+
+
+def _independent_directions(
+    dim: int, n_projections: int, generator: torch.Generator | RandomSource | None
+) -> Tensor:
+    """Draw directions (d, k) that are uniform on the sphere."""
+    rows = _gaussian((n_projections, dim), generator)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.mul_(norms.reciprocal_()).T
+
+
+def _stacked_bases(
+    dim: int, n_projections: int, generator: torch.Generator | RandomSource | None
+) -> Tensor:
+    """Draw orthonormal bases until there are k columns; the last basis is truncated."""
     bases = []
     for start in range(0, n_projections, dim):
         width = min(dim, n_projections - start)
         q, r = torch.linalg.qr(_gaussian((dim, width), generator))
-        bases.append(q * torch.sign(torch.diagonal(r)))  # makes Q Haar distributed (Mezzadri2007)
-    return torch.cat(bases, dim=1).to(device=device, dtype=dtype)
+        signs = torch.sign(torch.diagonal(r))
+        bases.append(q * signs)  # the signs make Q Haar distributed (Mezzadri2007)
+    return torch.cat(bases, dim=1)
 
 
 def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource | None) -> Tensor:
+    """Draw standard normal numbers in float64 on the CPU."""
     if isinstance(generator, torch.Generator):
-        return torch.randn(
+        drawn = torch.randn(
             shape, generator=generator, dtype=torch.float64, device=generator.device
-        ).cpu()
-    if generator is not None and not hasattr(generator, "words"):
-        raise InputError(
-            f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}."
         )
-    return normal(generator or SecureRandom(), shape)
+        return drawn.cpu()
+    if generator is None:
+        generator = SecureRandom()
+    if not hasattr(generator, "words"):
+        raise InputError(
+            "Expected generator to be None, a RandomSource or a torch.Generator, "
+            f"got {generator!r}."
+        )
+    return normal(generator, shape)

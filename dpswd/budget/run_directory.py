@@ -96,11 +96,11 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Refuse other processes from now on; without effect where the directory does not exist."""
-        self._lock.take(self.path)
+        self._lock.acquire(self.path)
 
     def free(self) -> None:
         """Let other processes open the directory."""
-        self._lock.free()
+        self._lock.release()
 
     def check_free(self) -> None:
         """Raise an :class:`InputError` if the directory holds the ledger of a run."""
