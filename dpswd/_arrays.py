@@ -98,8 +98,9 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
             f"(N, C, H, W), or as rows (N, d), all of one shape; got {dtype} {shape}."
         )
     if len(shape) == 2:
-        dtypes = (dtype.newbyteorder("=").name,) if typed else ()
-        return Layout(dtypes=dtypes)
+        if not typed:
+            return Layout()
+        return Layout(dtypes=(dtype.newbyteorder("=").name,))
     if dtype.kind != "f" and dtype != np.uint8:
         raise InputError(
             "Expected pixels as uint8 from 0 to 255 or as floats in [0, 1], got "
@@ -224,9 +225,16 @@ def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
     return torch.where(is_readable, values, torch.zeros_like(values))
 
 
+def _column_name(name: Any) -> str | int:
+    """Return the name of a column as text, or as an integer if it is one."""
+    if isinstance(name, str | int):
+        return name
+    return str(name)
+
+
 def _array_of_frame(frame: Any) -> tuple[Array, Layout]:
     """Return the numbers (N, d) and the layout of a DataFrame."""
-    names = [name if isinstance(name, str | int) else str(name) for name in frame.columns]
+    names = [_column_name(name) for name in frame.columns]
     dtypes = [str(dtype) for dtype in frame.dtypes]
     other_names = [
         str(name) for name, dtype in zip(names, dtypes, strict=True) if not NUMBERS.fullmatch(dtype)

@@ -173,12 +173,17 @@ def class_array(classes: Sequence[Any]) -> Array:
 
 def _one_dimensional(y: Any) -> Array:
     """Return labels (N,) in an array that leaves their types as they are."""
-    labels = _array_of_list(y) if isinstance(y, list | tuple) else as_array("y", y)
+    if isinstance(y, list | tuple):
+        labels = _array_of_list(y)
+    else:
+        labels = as_array("y", y)
     if labels.ndim == 2 and 1 in labels.shape:  # of MedMNIST and of MATLAB
         labels = labels.reshape(-1)
     if labels.ndim != 1:
-        remedy = "; pass y.argmax(1) for one-hot labels" if labels.ndim == 2 else ""
-        raise InputError(f"Expected y as classes (N,), got shape {labels.shape}{remedy}.")
+        remedy = "check which array is y"
+        if labels.ndim == 2:
+            remedy = "pass y.argmax(1) for one-hot labels"
+        raise InputError(f"Expected y as classes (N,), got shape {labels.shape}; {remedy}.")
     return labels
 
 
@@ -266,10 +271,10 @@ def _plain_name(name: Any) -> bool | int | float | str:
         return name
     if isinstance(name, Integral):
         return int(name)
+    if isinstance(name, float) and math.isfinite(name):
+        return float(name)
     if isinstance(name, Real | Decimal) and math.isfinite(name):
-        number = float(name)
-        is_integer = number.is_integer() and not isinstance(name, float)
-        return int(number) if is_integer else number
+        return _key_of_number(name)  # of a decimal or a fraction: an integer if it is one
     text = _text(name)
     try:
         text.encode()
@@ -289,7 +294,9 @@ def _text(name: Any) -> str:
     if isinstance(name, str):
         return str.__str__(name)  # of an enumeration of texts: its value
     if isinstance(name, np.datetime64):
-        return "NaT" if np.isnat(name) else _text(name.astype("datetime64[us]").item())
+        if np.isnat(name):
+            return "NaT"
+        return _text(name.astype("datetime64[us]").item())
     if isinstance(name, datetime.date | datetime.datetime):
         # of midnight the day alone, as tables have it
         return name.isoformat().removesuffix("T00:00:00")
@@ -313,4 +320,6 @@ def _key_of_number(number: Any) -> Key:
     if not math.isfinite(number):
         return str(float(number))
     rounded = int(number)
-    return rounded if rounded == number else float(number)
+    if rounded == number:
+        return rounded
+    return float(number)

@@ -113,7 +113,9 @@ class Layout:
             return replace(self, dtypes=tuple(_dtype_of_kind(*pair) for pair in pairs))
         if not self.dtypes:
             return self
-        kind = "numeric" if "numeric" in kinds else "integer"
+        kind = "integer"
+        if "numeric" in kinds:
+            kind = "numeric"
         return replace(self, dtypes=(_dtype_of_kind(kind, self.dtypes[0]),))
 
     def restore(self, records: Tensor) -> Any:
@@ -125,8 +127,10 @@ class Layout:
         values = records.detach().cpu().numpy()
         if self.kind == "images":
             return self._restore_images(values)
+        if self.columns is None and not self.dtypes:
+            return values
         if self.columns is None:
-            return _typed(values, self.dtypes[0]) if self.dtypes else values
+            return _typed(values, self.dtypes[0])
         if importlib.util.find_spec("pandas") is None:  # the table was a file
             return values
         import pandas as pd  # optional: needed for callers with data frames alone
@@ -200,7 +204,9 @@ def _dtype_of_kind(kind: str, dtype: str) -> str:
     """Return the type of a column of a stated kind; floats keep their type."""
     if kind != "numeric":
         return "int64"
-    return dtype if _kind(dtype) == "numeric" else "float64"
+    if _kind(dtype) == "numeric":
+        return dtype
+    return "float64"
 
 
 def _typed(values: Array, dtype: str) -> Array:

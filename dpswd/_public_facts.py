@@ -12,10 +12,10 @@ def taken_from_records(**facts: Any) -> str:
         >>> taken_from_records(size=28, classes=[0, 1])
         'taken from the records and treated as public: size=28, classes=range(2); ...'
     """
-    values = [
-        f"{name}={list_of_names(fact) if isinstance(fact, list) else fact}"
-        for name, fact in facts.items()
-    ]
+    values = []
+    for name, fact in facts.items():
+        text = list_of_names(fact) if isinstance(fact, list) else str(fact)
+        values.append(f"{name}={text}")
     options = ", ".join(f"{name}=" for name in facts)
     return (
         f"taken from the records and treated as public: {', '.join(values)}; "

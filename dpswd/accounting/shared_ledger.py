@@ -62,8 +62,8 @@ class SharedLedger(Ledger):
             raise InputError(f"Expected a shared ledger at {path}, got no file; {remedy}.")
         ledger = super().open_existing(path)
         if not ledger.shared:
-            got = "the ledger of one run"
-            raise InputError(f"Expected a shared ledger at {path}, got {got}; {remedy}.")
+            actual = "the ledger of one run"
+            raise InputError(f"Expected a shared ledger at {path}, got {actual}; {remedy}.")
         return ledger
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
@@ -90,11 +90,11 @@ class SharedLedger(Ledger):
                 "smaller target_epsilon for this run."
             )
 
-    def reserve(self, run: str, facts: Entry) -> None:
+    def reserve(self, run: str, statement_of_run: Entry) -> None:
         """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
         with self.locked():
-            self.check(plan_of(facts))
-            self._append([{"kind": "run", "run": run, **facts}])
+            self.check(plan_of(statement_of_run))
+            self._append([{"kind": "run", "run": run, **statement_of_run}])
 
     def check_permitted(self, draw: Draw, run: str | None) -> None:
         """Raise unless the plan of a run in this ledger has a further release of the mechanism."""
@@ -251,7 +251,10 @@ def statement(ledger: Ledger) -> LedgerStatement:
     account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
     guarantee = account.guarantee(ledger.delta)
     shortcomings = _shortcomings(ledger)
-    sentences = [f"{each.kind}: run {each.run}: {each.reason}." for each in shortcomings]
+    sentences = [
+        f"{shortcoming.kind}: run {shortcoming.run}: {shortcoming.reason}."
+        for shortcoming in shortcomings
+    ]
     if shortcomings:
         gravest = _CONSEQUENCES[shortcomings[0].kind]
         sentences.append(f"The numbers for all runs together {gravest}.")
@@ -267,7 +270,7 @@ def statement(ledger: Ledger) -> LedgerStatement:
         sentences += [cost, adaptivity]
     guarantee = dataclasses.replace(
         guarantee,
-        private=all(each.kind != "NOT PRIVATE" for each in shortcomings),
+        private=all(shortcoming.kind != "NOT PRIVATE" for shortcoming in shortcomings),
         sound=guarantee.sound and not shortcomings,
         assumptions=assumptions,
     )
@@ -297,13 +300,13 @@ class _Shortcoming:
 def _shortcomings(ledger: Ledger) -> list[_Shortcoming]:
     """Return the shortcomings of the runs that are not private or not sound, the gravest first."""
     shortcomings: list[_Shortcoming] = []
-    for run, facts in ledger.runs.items():
+    for run, statement_of_run in ledger.runs.items():
         account = PrivacyAccountant.from_groups(ledger.planned(run))
         is_private = all(mechanism.is_private for mechanism, _, _ in account.history)
-        if not is_private or not facts.get("private", True):
+        if not is_private or not statement_of_run.get("private", True):
             reason = "its noise seed is fixed, so that its noise can be computed and removed"
             shortcomings.append(_Shortcoming("NOT PRIVATE", run, reason))
-        elif facts.get("records") == HANDED_OVER:
+        elif statement_of_run.get("records") == HANDED_OVER:
             conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))
             reason = f"records were {HANDED_OVER}, who answers for: {conditions}"
             shortcomings.append(_Shortcoming("CONDITIONAL", run, reason))
@@ -311,4 +314,4 @@ def _shortcomings(ledger: Ledger) -> list[_Shortcoming]:
             reason = "its sensitivity bound is a normal approximation (CLT), not a theorem"
             shortcomings.append(_Shortcoming("NOT SOUND", run, reason))
     gravity = list(_CONSEQUENCES)
-    return sorted(shortcomings, key=lambda each: gravity.index(each.kind))
+    return sorted(shortcomings, key=lambda shortcoming: gravity.index(shortcoming.kind))

@@ -261,16 +261,16 @@ class RunBudget(Recorder):
             return
         has_handle = self._setting.records is not None
         expected = "the records of this budget" if has_handle else "tensors, as planned"
-        got = "a tensor" if records is None else "another handle"
-        raise InputError(f"Expected {expected}, got {got}.")
+        actual = "a tensor" if records is None else "another handle"
+        raise InputError(f"Expected {expected}, got {actual}.")
 
     def _remember(self) -> None:
         """Let later runs of this process know that this one has made a release."""
         if self._setting is None:
             return
-        facts = self._setting.public_facts
-        if facts is not None:
-            remember_run(facts, self.run, self._setting.run_dir)
+        public_facts = self._setting.public_facts
+        if public_facts is not None:
+            remember_run(public_facts, self.run, self._setting.run_dir)
 
     # Opening
 
@@ -404,14 +404,14 @@ class RunBudget(Recorder):
         config_sha256 = None
         if config.is_file():
             config_sha256 = hashlib.sha256(config.read_bytes()).hexdigest()
-        facts = setting.public_facts
+        public_facts = setting.public_facts
         return {
             "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
             "version": __version__,
             "versions": package_versions(),
             "config_sha256": config_sha256,
             **self._stated(setting),
-            **({} if facts is None else facts.to_dict()),
+            **({} if public_facts is None else public_facts.to_dict()),
             "guarantee": guarantee.to_dict(),
             "private": plan.is_private,
             "planned_releases": plan.n_releases,
@@ -582,10 +582,10 @@ def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
     """Raise an InputError if weights have seen releases of runs that no shared ledger contains."""
     if not foreign_runs:
         return
-    got = f"weights from run {', '.join(sorted(foreign_runs))}"
+    actual = f"weights from run {', '.join(sorted(foreign_runs))}"
     remedy = "start from new weights, or set shared_ledger to a ledger that contains these runs"
     raise InputError(
-        f"Expected weights that no earlier private run has trained, got {got}; {remedy}."
+        f"Expected weights that no earlier private run has trained, got {actual}; {remedy}."
     )
 
 

@@ -60,8 +60,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     directory = arguments.out
     if directory is None:
-        run_directory = Path(arguments.synthetic).resolve().parent
-        directory = run_directory if public else Path("private") / run_directory.name
+        directory = Path(arguments.synthetic).resolve().parent
+        if not public:
+            directory = Path("private") / directory.name
     return evaluate_pair(
         synthetic, real, directory, public=public, classifiers=arguments.classifiers
     )
@@ -102,17 +103,20 @@ def evaluate_pair(
     # These modules import scikit-learn, which the help of the command does not need.
     from dpswd.evaluation import WARNING, evaluate, figure
 
-    path = directory / ("evaluation.json" if public else "private_evaluation.json")
-    picture = path.with_suffix(".png")
+    path = directory / "evaluation.json"
     if not public:
         _refuse_run_directory(directory)
+        path = directory / "private_evaluation.json"
+    picture = path.with_suffix(".png")
     check_new(path)
     check_new(picture)
     test = real.test or real.train
     classes: list[Any] | None = None
+    n_rows = 1
     if real.classes is not None and synthetic.classes is not None:
         classes = synthetic.classes
         test = _renumbered(test, real.classes, classes)
+        n_rows = len(classes)
     result = evaluate(
         synthetic.train,
         test,
@@ -121,7 +125,6 @@ def evaluate_pair(
         classifiers=classifiers,
     )
     write_json(path, result)
-    n_rows = 1 if classes is None else len(classes)
     figure(picture, synthetic.train, test, real.columns, n_rows)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
@@ -180,9 +183,10 @@ def _show_accuracies(rows: list[dict[str, Any]]) -> None:
     """Print the table of classifiers."""
     print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
     for row in rows:
-        area = "-" if row["auc"] is None else f"{row['auc']:.3f}"
-        accuracies = f"{row['accuracy']:>8.1f} %{row['balanced_accuracy']:>8.1f} %"
-        print(f"{row['classifier']:<22}{accuracies}{area:>8}")
+        accuracy = f"{row['accuracy']:.1f} %"
+        balanced = f"{row['balanced_accuracy']:.1f} %"
+        area = _three_digits(row["auc"])
+        print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}")
 
 
 def _show_fidelity(fidelity: dict[str, Any]) -> None:
@@ -192,9 +196,8 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
     for name in ("frechet", "precision", "recall", "correlation_difference"):
         if fidelity.get(name) is None:
             continue
-        half = halves.get(name)
-        of_halves = "-" if half is None else f"{half:.3f}"
         text = name.replace("frechet", "Frechet distance").replace("_", " ")
+        of_halves = _three_digits(halves.get(name))
         print(f"{text:<26}{fidelity[name]:>10.3f}{of_halves:>13}")
     if "column_distances" in fidelity:
         distances = sorted(fidelity["column_distances"])
@@ -205,3 +208,10 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
             "The picture has a row of images per class: real ones on the left, synthetic ones on "
             "the right."
         )
+
+
+def _three_digits(value: float | None) -> str:
+    """Return a number with three digits after the point, "-" for none."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}"

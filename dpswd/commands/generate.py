@@ -133,11 +133,15 @@ def generate(
     estimator.fit(records)
     files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
     expectation = estimator.generator_.structure.verdict
+    drawn = synthetic_line(n, "")
     if records.n_classes:
+        drawn = synthetic_line(n, proportions)
         sizes = [part * records.n_entries for part in estimator.generator_.proportions]
         rarest = estimator.generator_.structure.rarest(sizes, released=True)
         expectation += f"\n{rarest}"
-    suffix = "npz" if records.bounds is None else "csv"
+    suffix = "npz"
+    if records.bounds is not None:
+        suffix = "csv"
     next_command = ["dpswd", "sample", str(directory / "generator.pt")]
     next_command += ["-n", str(_N_NEXT), "--out", f"more.{suffix}"]
     return {
@@ -145,7 +149,7 @@ def generate(
         "files": [str(directory / name) for name in files],
         "n_records": records.n_entries,
         "n_synthetic": n,
-        "synthetic": synthetic_line(n, proportions if records.n_classes else ""),
+        "synthetic": drawn,
         "expected": expectation,
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),

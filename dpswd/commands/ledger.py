@@ -42,7 +42,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         SharedLedger.create(path, **budget, accountant=arguments.accountant)
     ledger = Ledger.open_existing(path / "ledger.jsonl" if path.is_dir() else path)
     planned = statement(ledger).to_dict()
-    made = PrivacyAccountant.from_groups(ledger.groups(), ledger.accountant).guarantee(ledger.delta)
+    account = PrivacyAccountant.from_groups(ledger.groups(), ledger.accountant)
+    so_far = account.guarantee(ledger.delta)
     return {
         "path": str(ledger.path),
         "torn": ledger.torn,
@@ -52,12 +53,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
             {
                 "run": run,
                 "releases_made": sum(count for *_, count in ledger.groups(run)),
-                "releases_planned": sum(count for *_, count in plan_of(facts)),
+                "releases_planned": sum(count for *_, count in plan_of(run_header)),
             }
-            for run, facts in ledger.runs.items()
+            for run, run_header in ledger.runs.items()
         ],
         **planned,
-        "made": {name: made[name] for name in ("epsilon", "mu")},
+        "made": {"epsilon": so_far.epsilon, "mu": so_far.mu},
     }
 
 
@@ -73,8 +74,9 @@ def show(result: dict[str, Any]) -> None:
         print(
             f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned releases made"
         )
-    for name, facts in (("made", result["made"]), ("planned", result)):
-        epsilon, mu = (f"{round_up(facts[key], 3):g}" for key in ("epsilon", "mu"))
-        print(f"{name:<10}epsilon {epsilon}   mu {mu}   at delta {result['delta']:g}")
+    for name, cost in (("made", result["made"]), ("planned", result)):
+        epsilon = round_up(cost["epsilon"], 3)
+        mu = round_up(cost["mu"], 3)
+        print(f"{name:<10}epsilon {epsilon:g}   mu {mu:g}   at delta {result['delta']:g}")
     if result["sentence"]:
         print(result["sentence"])

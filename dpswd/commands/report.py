@@ -21,11 +21,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.report.sentences import banner, summary
 
     report = render(arguments.run_dir, title=arguments.title)
-    facts = report.to_dict()
+    content = report.to_dict()
     result: dict[str, Any] = {"files": [str(arguments.run_dir / name) for name in FILES]}
     for name in ("title", "private", "conditions", "sound", "reasons", "caveats"):
-        result[name] = facts[name]
-    result |= facts["guarantee"]
+        result[name] = content[name]
+    result |= content["guarantee"]
     warning = banner(report)
     result["banner"] = None
     if warning is not None:

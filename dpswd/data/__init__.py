@@ -191,11 +191,15 @@ def _refuse_unknown_options(data: str | Path, options: ReadOptions, known: Set[s
 
 def _read_benchmark(data: str, options: ReadOptions, unused: Set[str]) -> ReadRecords:
     """Read a benchmark, whose name goes before a folder of this name."""
-    known = {"size"} if benchmark_name(data) == "CelebA" else set()
-    _refuse_unknown_options(data, options, known | unused)
+    known = set(unused)
+    if benchmark_name(data) == "CelebA":
+        known.add("size")
+    _refuse_unknown_options(data, options, known)
     if Path(data).exists():
         say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
-    size = _FACES_SIZE if options.size is None else options.size
+    size = options.size
+    if size is None:
+        size = _FACES_SIZE
     records = benchmark(data, options.root, options.download, size=size)
     labels = None
     if options.labelled and records.classes is not None:

@@ -77,16 +77,22 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         public_facts["channels"] = form.channels
     if options.classes is None and has_labels:
         public_facts["classes"] = as_classes(classes)
+    notices: tuple[str, ...] = ()
+    if public_facts:
+        notices = (taken_from_records(**public_facts),)
     labels = None
     if has_labels:
         labels = _labels(listing.images, classes, options)
     images = Images(path, listing.images, form.size, form.channels, options.unreadable)
     stored = Stored(images.decode, images.shape, torch.uint8, images.key)
+    values: Tensor | Stored = stored
+    if not options.stay_on_disk(stored):
+        values = images.decode_all()
     return ReadRecords(
         report_name(path),
-        stored if options.stay_on_disk(stored) else images.decode_all(),
+        values,
         labels,
-        notices=(taken_from_records(**public_facts),) if public_facts else (),
+        notices=notices,
         note=listing.note(path),
         files=tuple(listing.images),
         unit_names=_unit_names(listing.images, options),
@@ -109,7 +115,9 @@ class _Listing:
             parts.append(f"files of other types are left out: {', '.join(self.other_types)}")
         if self.has_hidden_images:
             parts.append("images in hidden files and folders (.name) are left out")
-        return f"In {path}, {'; '.join(parts)}." if parts else ""
+        if not parts:
+            return ""
+        return f"In {path}, {'; '.join(parts)}."
 
 
 @dataclass(frozen=True)

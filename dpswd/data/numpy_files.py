@@ -115,7 +115,9 @@ def _open_arrays(path: Path) -> Iterator[Loaders]:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 yield {name: partial(archive.__getitem__, name) for name in archive.files}
         else:
-            files = sorted(path.glob("*.npy")) if path.is_dir() else [path]
+            files = [path]
+            if path.is_dir():
+                files = sorted(path.glob("*.npy"))
             yield {file.stem: partial(_map_array, file) for file in files}
 
 
@@ -190,7 +192,9 @@ class _MappedRecords:
 
 def _file_of(path: Path, name: str) -> Path:
     """Return the file that holds an array."""
-    return path / f"{name}.npy" if path.is_dir() else path
+    if path.is_dir():
+        return path / f"{name}.npy"
+    return path
 
 
 def _stamp(path: Path, part: _Part) -> list[tuple[int, int, int]]:

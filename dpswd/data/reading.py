@@ -102,7 +102,9 @@ class ReadRecords:
     @property
     def classes(self) -> list[Any] | None:
         """Names of the classes, or ``None`` without labels."""
-        return None if self.labels is None else self.labels.classes
+        if self.labels is None:
+            return None
+        return self.labels.classes
 
     def private(
         self, bounds: Any = None, kinds: Sequence[str] | None = None, per_unit: int = 1
@@ -116,8 +118,11 @@ class ReadRecords:
             per_unit: Number of records of a unit that enter at most, where there are units.
         """
         notices = list(self.notices)
-        if self.labels is not None and self.labels.notice is not None:
-            notices.append(self.labels.notice)
+        numbers = None
+        if self.labels is not None:
+            numbers = self.labels.numbers
+            if self.labels.notice is not None:
+                notices.append(self.labels.notice)
         layout = self.layout or Layout.of(self.values)
         if kinds is not None:
             layout = layout.with_kinds(kinds)
@@ -137,7 +142,7 @@ class ReadRecords:
             units = Units.draw(self.unit_names, per_unit)
         return PrivateRecords.from_values(
             self.values,
-            None if self.labels is None else self.labels.numbers,
+            numbers,
             classes=self.classes,
             layout=layout,
             name=self.name,

@@ -52,7 +52,9 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
         InputError: If the file is no table of numbers, or a class is none of the stated ones.
     """
     lines = list(_lines(path))
-    header = _header(lines[0], path) if lines else []
+    header: list[str] = []
+    if lines:
+        header = _header(lines[0], path)
     if header:
         del lines[0]
     columns = _columns(lines, header, path)
@@ -79,13 +81,16 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     layout = Layout(
         dtypes=("float32",) * len(columns), columns=tuple(columns), target=options.target
     )
+    names = None
+    if header:
+        names = tuple(map(str, columns))
     return ReadRecords(
         report_name(path),
         convert(rows, Layout(), options.unreadable),
         labels,
         layout,
         kinds=[_kind(column) for column in rows.T],
-        columns=tuple(map(str, columns)) if header else None,
+        columns=names,
         unit_names=unit_names,
     )
 
@@ -128,7 +133,9 @@ def _columns(
         raise InputError(
             f"Expected lines of {width} cells in {path}, got a line with more or less; mend it."
         )
-    names: list[str | int] = [*header] if header else [*range(width)]
+    names: list[str | int] = [*header]
+    if not header:
+        names = [*range(width)]
     if "" in names or len(set(names)) < width:
         raise InputError(
             f"Expected different names of columns in {path}, got an empty (an index?) or repeated "

@@ -151,11 +151,15 @@ class PrivateGenerator(OneShot):
         directory = self._start()
         records = self._handle(X, y)
         _check_device(self.device)
-        stated: dict[str, Any] = {**_effective_constants(constants, records.shape)}
+        public_constants: dict[str, Any] = {**_effective_constants(constants, records.shape)}
         if self.structure is not None:
-            stated["structure"] = dataclasses.asdict(self.structure)
+            public_constants["structure"] = dataclasses.asdict(self.structure)
         self._release(
-            records, directory, {"generator": stated}, structure=self.structure, **constants
+            records,
+            directory,
+            {"generator": public_constants},
+            structure=self.structure,
+            **constants,
         )
         self.generator_ = self.generator_.to(self.device)
         self._n_draws = 0

@@ -66,6 +66,8 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
         space = _space_of_tensors(content["space"])
         classes = class_array(as_classes(content["classes"]))
         columns = content.get("columns")
+        if columns is not None:
+            columns = tuple(map(str, columns))
         classifier = TargetClassifier(
             space,
             classes,
@@ -73,7 +75,7 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
             adapted=bool(content["adapted"]),
             shift=float(content["shift"]),
             verdict=str(content["verdict"]),
-            columns=None if columns is None else tuple(map(str, columns)),
+            columns=columns,
         )
         _check_sizes(classifier)
         guarantee = Guarantee.from_dict(content["guarantee"])

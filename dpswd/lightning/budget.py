@@ -167,9 +167,9 @@ class PrivacyBudget(L.Callback):
         self._trainer = trainer
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
-                got = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
+                actual = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
                 raise InputError(
-                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {got}."
+                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {actual}."
                 )
             self._resume_point = None
             self._n_used_before = 0
@@ -184,8 +184,10 @@ class PrivacyBudget(L.Callback):
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
         is_resumed = self._resume_point is not None
         if trainer.ckpt_path is not None and not is_resumed:
-            got = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
-            raise InputError(f"Expected a checkpoint of a run within a PrivacyBudget, got {got}.")
+            actual = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
+            raise InputError(
+                f"Expected a checkpoint of a run within a PrivacyBudget, got {actual}."
+            )
         if self._earlier_recorders and (not is_resumed or None in self._earlier_recorders):
             remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
             raise InputError(
@@ -204,9 +206,9 @@ class PrivacyBudget(L.Callback):
         losses = _parts(pl_module, DPSlicedWassersteinLoss)
         queries = _parts(pl_module, GaussianQuery)
         if len(losses) > 1 or not (losses or queries):
-            got = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
+            actual = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
             raise InputError(
-                f"Expected one DPSlicedWassersteinLoss or queries of all records, got {got}."
+                f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."
             )
         source = self._source(trainer, losses)
         parts: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
@@ -225,11 +227,11 @@ class PrivacyBudget(L.Callback):
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
-            got = (
+            actual = (
                 "none: all planned releases are in the ledger, but a crash lost their noisy values"
             )
             raise BudgetExceededError(
-                f"Expected a release to train on, got {got}. Start a new run."
+                f"Expected a release to train on, got {actual}. Start a new run."
             )
         if not trainer.should_stop:
             trainer.should_stop = True
@@ -305,9 +307,9 @@ class PrivacyBudget(L.Callback):
         """Raise BudgetExceededError unless the trainer is training."""
         stage = None if self._trainer is None else self._trainer.state.stage
         if stage not in (None, RunningStage.TRAINING):
-            got = f"{stage.value}; use the last release there: loss.distance(released, public)"
+            actual = f"{stage.value}; use the last release there: loss.distance(released, public)"
             raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {got}."
+                f"Expected releases in training steps only, got one in {actual}."
             )
 
     def _source(self, trainer: L.Trainer, losses: list[DPSlicedWassersteinLoss]) -> "_Source":
@@ -316,9 +318,9 @@ class PrivacyBudget(L.Callback):
         if not isinstance(loader, ReleaseLoader):
             if self._handed_over is not None:
                 return self._handed_over
-            got = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
+            actual = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
             raise InputError(
-                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {got}."
+                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {actual}."
             )
         loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         for loss in losses:
@@ -363,9 +365,11 @@ def _check_hyperparameters(*owners: Any) -> None:
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:
-                got = f"{name}, a {type(value).__name__}, in hparams of {type(owner).__name__}"
+                actual = f"{name}, a {type(value).__name__}, in hparams of {type(owner).__name__}"
                 remedy = f"which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])"
-                raise InputError(f"Expected hyperparameters without records, got {got}, {remedy}.")
+                raise InputError(
+                    f"Expected hyperparameters without records, got {actual}, {remedy}."
+                )
 
 
 def _n_entries(value: Any) -> float:

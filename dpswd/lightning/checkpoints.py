@@ -38,8 +38,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             )
             dict(content["state_dict"])  # that of a module, in a checkpoint
         except Exception as error:  # torch.load raises many exception types on damaged files
-            got = f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt file of a run"
-            raise InputError(f"Expected a checkpoint at {path}, got {got}.") from None
+            actual = f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt file of a run"
+            raise InputError(f"Expected a checkpoint at {path}, got {actual}.") from None
         return content
 
 

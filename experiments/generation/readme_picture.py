@@ -102,7 +102,7 @@ def _fitted_to_images(loaded: Benchmark, constants: Path, run_dir: Path) -> Priv
     """Return the generator of a run directory, or fit one to the images there."""
     saved = run_dir / "generator.pt"
     if saved.exists():
-        return PrivateGenerator.load(saved)
+        return PrivateGenerator.load(saved).set_params(random_state=0)
     options = shipped_constants(constants)
     estimator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, verbose=False, **options)
     estimator.fit(loaded.private())
@@ -158,7 +158,7 @@ def _fitted_to_adult(adult: tables_adult.Split, run_dir: Path) -> PrivateGenerat
     """Return the generator of a run directory, or fit one to Adult there."""
     saved = run_dir / "generator.pt"
     if saved.exists():
-        return PrivateGenerator.load(saved)
+        return PrivateGenerator.load(saved).set_params(random_state=0)
     estimator = PrivateGenerator(
         EPSILON,
         tables_adult.DELTA,

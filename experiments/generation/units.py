@@ -91,8 +91,8 @@ def _synthetic(
     labels = torch.arange(N_SYNTHETIC) % 10
     torch.manual_seed(seed)
     images = draw(generator.generator_, labels)
-    shown = torch.arange(10).repeat_interleave(N_SHOWN)
-    save_grid(draw(generator.generator_, shown), picture, N_SHOWN)
+    picture_labels = torch.arange(10).repeat_interleave(N_SHOWN)
+    save_grid(draw(generator.generator_, picture_labels), picture, N_SHOWN)
     return images, labels
 
 

@@ -193,7 +193,7 @@ def test_epsilon_without_a_trade_off_curve():
     guarantee = accountant.guarantee(DELTA, with_mu=False)
     assert guarantee["epsilon"] == epsilon
     assert (guarantee["mu"], guarantee["regret"]) == (None, None)
-    assert guarantee["assumptions"] == accountant.assumptions
+    assert guarantee["assumptions"] == tuple(accountant.assumptions)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1e-3, 1e-6, 1e-50])
