@@ -1,10 +1,11 @@
-"""``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] | tables``.
+"""Command line of the experiments.
 
-An experiment is a function ``f(out, *, ...)`` whose first docstring line is its help: ``run`` of a
-module below ``experiments``, by the module's name, or one of its ``EXPERIMENTS``. Keyword arguments
-are options of the command line. The dictionary that the function returns is written to
-``OUT/NAME.json``, or to a name that it gives as ``file``, together with the command, the version
-and the machine. ``docs/results`` holds these files.
+The commands are ``python -m experiments list | run NAME [--OPTION VALUE ...] | run all [--resume] |
+tables``. An experiment is a function ``f(out, *, ...)`` whose first docstring line is its help:
+``run`` of a module below ``experiments``, by the module's name, or one of its ``EXPERIMENTS``.
+Keyword arguments are options of the command line. The dictionary that the function returns is
+written to ``OUT/NAME.json``, or to a name that it gives as ``file``, together with the command, the
+version and the machine. ``docs/results`` holds these files.
 
 A file, or a row with a ``version`` of its own, of another minor version is stale unless a sentence
 in its ``reason``, which the tables print, says why it is kept. ``list`` marks the stale ones.
@@ -72,14 +73,14 @@ def available() -> dict[str, Experiment]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the processor and the versions of a measurement, without the name of the host."""
+    """Describe the processor and the versions, without the name of the host."""
     versions = package_versions()
     del versions["dpswd"]
     return {"processor": _processor(), "cores": os.cpu_count(), **versions}
 
 
 def _processor() -> str:
-    """Return the model of the processor, or its architecture where the model is not known."""
+    """Return the model of the processor, or its architecture if it is not known."""
     if CPUINFO.exists():
         for line in CPUINFO.read_text().splitlines():
             if line.startswith("model name"):
@@ -115,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def print_list() -> None:
-    """Print name and help of every experiment; those with a result of an old version are marked."""
+    """Print name and help of every experiment, and mark those with old results."""
     stale = set()
     for path in RESULTS.glob("*.json"):
         result = json.loads(path.read_text())
@@ -178,7 +179,7 @@ def _is_current(path: Path) -> bool:
 
 
 def run(name: str, argv: list[str]) -> None:
-    """Run an experiment with the options of a command line, print its rows and write its result."""
+    """Run an experiment with options, print its rows and write its result."""
     by_name = available()
     if name not in by_name:
         names = ", ".join(by_name)
@@ -209,7 +210,7 @@ def options_of(experiment: Experiment) -> dict[str, inspect.Parameter]:
 
 
 def parser_of(name: str, experiment: Experiment) -> argparse.ArgumentParser:
-    """Return the parser of ``run NAME``: the arguments of the experiment, and the common ones."""
+    """Return the parser of ``run NAME`` with its options and the common ones."""
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments run {name}", description=experiment.help
     )

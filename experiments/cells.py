@@ -1,4 +1,4 @@
-"""Resumable cells: one JSON file for each finished training run, several processes.
+"""Resumable cells: one JSON file for each finished training run.
 
 A cell is a :class:`Cell` with further fields. Its file ``DIRECTORY/NAME.json`` holds the result and
 a version. A cell whose file has the same version is not run again. The version of a cell is that of
@@ -121,7 +121,7 @@ def run_cells(
 
 
 def _run_in_processes(tasks: Sequence[_Task[C]], n_workers: int) -> None:
-    """Run the tasks in a pool of new processes; the first error cancels those that wait."""
+    """Run the tasks in new processes; the first error cancels those that wait."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(n_workers, mp_context=context, initializer=silence) as pool:
         futures = [pool.submit(_run, task) for task in tasks]
@@ -164,7 +164,10 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
-    """Return mean, standard deviation (``None`` for one value) and number of values over seeds."""
+    """Return mean, standard deviation and number of values over seeds.
+
+    The standard deviation of one value is ``None``.
+    """
     std = None
     if len(values) > 1:
         std = round(stdev(values), digits)
@@ -172,7 +175,7 @@ def averaged(values: Sequence[float], digits: int = 1) -> dict[str, Any]:
 
 
 def by_classifier(results: Sequence[Result], row: Row) -> list[Row]:
-    """Return a copy of the row for each classifier with its accuracy, averaged over seeds.
+    """Return a copy of the row for each classifier with its mean accuracy.
 
     A result is that of a seed; its ``accuracy`` maps the names of classifiers to percent.
     """
@@ -184,7 +187,7 @@ def by_classifier(results: Sequence[Result], row: Row) -> list[Row]:
 
 
 def silence() -> None:
-    """Turn off Lightning's messages on devices and workers, which every trainer prints."""
+    """Turn off Lightning's messages on devices and workers."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for module in ("lightning", "opacus"):

@@ -1,4 +1,4 @@
-"""Results of experiments: the JSON files of ``docs/results``, which the documentation quotes."""
+"""Results of experiments: the JSON files of ``docs/results``."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Gomez2025: its tables and figures (docs/gdp.md), with the package of its authors, ``gdpnum``.
+"""Gomez2025: its tables and figures (docs/gdp.md), with its package ``gdpnum``.
 
 TopDown (Figure 4) is a composition of discrete Gaussians on counts, for adding or removing a
 person: a level of geography gets a part of the total rho (zCDP), split equally over its ten
@@ -67,7 +67,7 @@ QUERIES = 10  # of a level of geography
 
 @dataclass(frozen=True)
 class Census:
-    """An allocation of TopDown: the total rho, and the part of it that each level gets."""
+    """An allocation of TopDown: the total rho, and the part that each level gets."""
 
     total_rho: float
     parts: dict[str, float]
@@ -133,12 +133,13 @@ DRAWN_EPSILONS = (1, 2, 4, 8)
 def dp_sgd(
     noise: float, rate: float, updates: int, step: float | None = None
 ) -> PrivacyLossDistribution:
-    """Return the loss of DP-SGD: Poisson sampling, neighbours by adding or removing a record.
+    """Return the loss of DP-SGD.
 
-    The default discretisation is a fifth of the deviation of the loss of one update, about
-    ``rate / noise``, and at least ``LEAST_STEP``: ``dp_accounting`` takes second differences of
-    delta, whose rounding error grows as ``1e-16 / step^2`` per update and replaces the tail of the
-    composed loss where the step is too small.
+    Records are sampled by Poisson sampling; neighbours differ by adding or removing a record. The
+    default discretisation is a fifth of the deviation of the loss of one update, about ``rate /
+    noise``, and at least ``LEAST_STEP``: ``dp_accounting`` takes second differences of delta, whose
+    rounding error grows as ``1e-16 / step^2`` per update and replaces the tail of the composed loss
+    where the step is too small.
     """
     if step is None:
         step = max(LEAST_STEP, 0.2 * rate / noise)
@@ -165,7 +166,7 @@ def top_down(census: Census, step: float) -> PrivacyLossDistribution:
 
 
 def randomised_response(epsilon: float) -> PrivacyLossDistribution:
-    """Return the loss of randomised response, the worst epsilon-DP mechanism: two points."""
+    """Return the loss of randomised response, the worst epsilon-DP mechanism."""
     likely = 1 / (1 + math.exp(-epsilon))
     masses = {-1: 1 - likely, 1: likely}
     loss = pld_pmf.create_pmf(masses, epsilon, 0.0, pessimistic_estimate=True)
@@ -332,7 +333,7 @@ def gdp_fig2(out: Path) -> Result:
 
 
 def _curves_of_statements(account: Account, rho: float, alpha: Array) -> dict[str, Array]:
-    """Return the false-negative rates at ``alpha`` that each of four statements guarantees."""
+    """Return the false-negative rates at ``alpha`` that four statements guarantee."""
     epsilons = np.linspace(0, 12, 1000)
     return {
         "beta_pair": account.pair_curve(alpha, DELTA),
@@ -379,7 +380,10 @@ def _regrets(rate: float, noise: float, times: int) -> Row:
 
 
 def _account_of_ours(rate: float, noise: float, times: int) -> Account | None:
-    """Return the account of releases without replacement, ``None`` where the loss is too large."""
+    """Return the account of releases without replacement.
+
+    It is ``None`` where the loss is too large.
+    """
     try:
         loss = compose([Releases(ConstantLaw(1.0), 1 / noise, rate, times)])
     except LossTooLargeError:
@@ -398,7 +402,10 @@ def _account_or_none(loss: PrivacyLossDistribution) -> Account | None:
 
 
 def _draw_regrets(rows: list[Row], path: Path) -> None:
-    """Draw regret against the sampling rate, a line for each noise and number of releases."""
+    """Draw regret against the sampling rate.
+
+    There is a line for each noise and number of releases.
+    """
     titles = {
         "poisson": "DP-SGD: Poisson, add or remove",
         "ours": "without replacement, replace-one",
@@ -517,7 +524,7 @@ def gdp_dpsgd(out: Path, *, quick: bool = False) -> Result:
 
 
 def _draw_settings(panels: Any, table: int, settings: tuple[Setting, ...]) -> list[Row]:
-    """Draw the curves of a table's settings in three panels; return a row for each setting."""
+    """Draw the curves of a table's settings in three panels; return their rows."""
     alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 200), np.linspace(1e-2, 1, 800)])
     rows = []
     curves: dict[str, Array] = {}

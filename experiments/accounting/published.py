@@ -1,4 +1,4 @@
-r"""Conventions of Rakotomamonjy2021 that reproduce its Table 4. They give NO guarantee.
+r"""Conventions that reproduce Table 4 of Rakotomamonjy2021. NO guarantee.
 
 The noise levels of Table 4 follow from three conventions that together are not a sound account
 (docs/errata.md):
@@ -78,7 +78,7 @@ def table4_row(name: str) -> Table4Row:
 
 
 def published_bound(dim: int, n_projections: int, tail: float, bound: str = "bernstein") -> float:
-    """Compute the squared sensitivity of the paper's code at tail probability ``tail``."""
+    """Compute the squared sensitivity of the paper's code at a tail probability."""
     k = n_projections
     d = dim
     log_inverse = -math.log(tail)
@@ -96,7 +96,7 @@ def published_epsilon(
     *,
     corrected: bool = False,
 ) -> float:
-    """Compute the epsilon that the paper's code prints for noisy rows. It is no guarantee."""
+    """Compute the epsilon that the paper's code prints. It is no guarantee."""
     bound = published_bound(mechanism.dim, mechanism.n_projections, delta / 2, mechanism.bound)
     scale = mechanism.unit_sensitivity / mechanism.sigma
     rate = mechanism.batch_size / sample_size
@@ -115,7 +115,7 @@ def published_sigma(
     target_delta: float,
     corrected: bool = False,
 ) -> float:
-    """Compute the sigma at which :func:`published_epsilon` is ``target_epsilon``, to 1e-4."""
+    """Compute the sigma for a target of :func:`published_epsilon`, to 1e-4."""
 
     def gap(log_sigma: float) -> float:
         candidate = mechanism.replace(sigma=math.exp(log_sigma))

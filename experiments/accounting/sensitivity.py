@@ -1,4 +1,6 @@
-"""Law of the squared sensitivity S = ||z^T U||^2: Rakotomamonjy2021, Figures 1 and 7, and bounds.
+"""Law of S = ||z^T U||^2, the squared sensitivity, and bounds on it.
+
+The figures are Figures 1 and 7 of Rakotomamonjy2021.
 
 - ``fig1``: draws of S for d = 784 and k = 200, its exact law, and the bounds on it.
 - ``fig7``: Y = (z.u / ||u||)^2 in five dimensions, and the law of Lemma 1.
@@ -95,7 +97,7 @@ def fig1(out: Path, *, quick: bool = False) -> Result:
 
 
 def _draw_law(axes: Any, law: ProjectionLaw, deviation: float, s: np.ndarray) -> None:
-    """Draw a histogram of draws, the exact density and the normal one of the same moments."""
+    """Draw a histogram of draws, the exact density and the normal approximation."""
     points = np.linspace(s.min(), s.max() * 1.1, 300)
     density = -np.gradient(law.survival(points), points)
     normal = stats.norm.pdf(points, law.mean, deviation)
@@ -105,7 +107,10 @@ def _draw_law(axes: Any, law: ProjectionLaw, deviation: float, s: np.ndarray) ->
 
 
 def _draw_bounds(axes: Any, law: ProjectionLaw, deviation: float, rows: list[Row]) -> None:
-    """Draw lines at the mean, the bounds and the exact quantiles; name those that lie outside."""
+    """Draw lines at the mean, the bounds and the exact quantiles.
+
+    The label of the axis names the bounds that lie outside of the figure.
+    """
     axes.axvline(law.mean, color="red", linestyle=":", label=f"mean k / d = {law.mean:.3f}")
     for tail, colour, row in zip(TAILS, TAIL_COLOURS, rows, strict=True):
         label = f"CLT bound = Normal quantile at {tail:g}"
@@ -141,7 +146,7 @@ def fig7(out: Path) -> Result:
 
 
 def bounds(out: Path, *, quick: bool = False) -> Result:
-    """Bounds on the squared sensitivity and its quantile, against the number of directions."""
+    """Bounds on the squared sensitivity against the number of directions."""
     n_points = 12
     if quick:
         n_points = 4

@@ -45,7 +45,7 @@ def run(out: Path, *, quick: bool = False) -> Result:
 
 
 def _unprinted_settings() -> list[Table4Row]:
-    """Return rows that the table should have had: VisDA's delta, and the features of digits."""
+    """Return the settings of VisDA and of digits that the table should have had."""
     visda = table4_row("VisDA")
     settings = [replace(visda, name="VisDA, delta = 1e-6", delta=1e-6)]
     for name in ("USPS-MNIST", "MNIST-USPS"):
@@ -55,7 +55,7 @@ def _unprinted_settings() -> list[Table4Row]:
 
 
 def _row(setting: Table4Row, published: float | None) -> Row:
-    """Return the noise levels of a setting by every account, and the guarantee of the exact one."""
+    """Return the noise of a setting by every account, and the exact guarantee."""
     exact = setting.mechanism
     sigma = _calibrated(exact, setting)
     accountant = PrivacyAccountant().step(

@@ -109,7 +109,7 @@ def _row(cell: Cell, comparison: Result) -> Row:
 
 
 def errors(rows: list[Row]) -> list[Row]:
-    """Count both kinds of error per group and budget, and average what they cost over all pairs."""
+    """Count both kinds of error per group and budget, and average what they cost."""
     summary = []
     for group in dict.fromkeys(row["group"] for row in rows):
         of_group = [row for row in rows if row["group"] == group]
@@ -151,7 +151,7 @@ def measure(cell: Cell, root: str | None) -> Result:
 
 
 def compare(pair: Pair, adapter: PrivateAdapter) -> Result:
-    """Return the accuracies of all three results in percent, the choice of the adapter, its shift.
+    """Return the accuracies of all three results in percent, choice and shift.
 
     ``plain`` is the classifier of the source, ``always`` the method without fallback, ``result``
     the choice. The adapter has ``random_state=SEED``.

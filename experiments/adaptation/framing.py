@@ -1,4 +1,4 @@
-"""Framing of digits: each image by itself is made upright, centred and of one size."""
+"""Framing of digits: each image becomes upright, centred and of one size."""
 
 from dataclasses import dataclass
 
@@ -83,6 +83,6 @@ def _extent(position: Tensor, is_inside: Tensor) -> Interval:
 def _positions(
     pixels: Tensor, extent: Interval, longer: Tensor, inner: int, stretch: float
 ) -> Tensor:
-    """Return the positions (n, size) in the source of the lines or columns of the result."""
+    """Return the positions (n, size) in the source of the pixels of the result."""
     scale = (extent.length / inner) ** stretch * (longer / inner) ** (1 - stretch)
     return pixels * scale[:, None] + extent.middle[:, None]

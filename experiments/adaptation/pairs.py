@@ -1,4 +1,4 @@
-"""Pairs of a labelled source and a target that plays the private one, with test records.
+"""Pairs of a labelled source and a target that plays the private one.
 
 All of them are public. Digits: 10,000 and 7,291 training records of MNIST and USPS, 10,000 and
 2,007 of the official test sets. The paper has other sizes: 60,000 MNIST and 7,438 USPS images, and
@@ -175,7 +175,10 @@ def vectors(name: str, seed: int, root: Root = None) -> Pair:
 
 
 def _changed_digits(change: Callable[[Tensor], Tensor], rng: np.random.Generator) -> Pair:
-    """Return two parts of the digits of scikit-learn; the target is changed and tested on."""
+    """Return two parts of the digits of scikit-learn, of which one is changed.
+
+    The changed part is the target and its test.
+    """
     data = load_digits()
     order = rng.permutation(len(data.target))
     images = torch.from_numpy(data.images[order] / 16).float()[:, None]
@@ -188,7 +191,10 @@ def _changed_digits(change: Callable[[Tensor], Tensor], rng: np.random.Generator
 def _changed_benchmark(
     loaded: Benchmark, change: Callable[[Tensor], Tensor], rng: np.random.Generator
 ) -> Pair:
-    """Return two parts of the training records, and test records; target and test are changed."""
+    """Return two parts of the training records, and changed test records.
+
+    The second part, the target, is changed, too.
+    """
     assert loaded.test is not None
     order = torch.from_numpy(rng.permutation(len(loaded.train)))
     source = loaded.train.select(order[:N_SOURCE])
@@ -198,7 +204,7 @@ def _changed_benchmark(
 
 
 def _subset(records: Records, size: int, rng: np.random.Generator) -> Records:
-    """Return ``size`` random records, or all of them in random order if there are fewer."""
+    """Return ``size`` random records, or all of them if there are fewer."""
     order = rng.permutation(len(records))
     return records.select(torch.from_numpy(order[:size]))
 

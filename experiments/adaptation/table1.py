@@ -1,4 +1,4 @@
-"""Rakotomamonjy2021, Table 1 and Figure 3: domain adaptation, methods x problems, over seeds.
+"""Rakotomamonjy2021, Table 1 and Figure 3: domain adaptation.
 
 Digits in two protocols: framed alike (each image by itself, which is public knowledge) and as they
 are (scaled to 28 x 28); Office-Caltech-10 in six pairs. ``OUT/adaptation_cells`` holds one file for
@@ -76,7 +76,7 @@ def _start(problem: str, seed: int, root: str | None) -> Start:
 
 
 def summarise(results: Sequence[Result]) -> list[Row]:
-    """Return means and standard deviations over seeds, in the form of the accuracy tables."""
+    """Return means and standard deviations over seeds as rows of the tables."""
     rows = []
     groups = cells.grouped(
         results, lambda result: (result["problem"], result["method"], result["budget"])
@@ -117,7 +117,10 @@ def table1(out: Path, *, quick: bool = False, data: Path | None = None) -> Resul
 
 
 def _cells_of_table1(n_seeds: int) -> list[Cell]:
-    """Return all cells; digits as they are have few seeds, and they alone the image map."""
+    """Return all cells.
+
+    Digits as they are have few seeds, and they alone have the image map.
+    """
     planned = []
     for seed in range(n_seeds):
         for problem in PROBLEMS:
@@ -172,7 +175,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol of digits in the figure: its label, colour, and suffix of the problem."""
+    """A protocol of digits: its label, its colour, and the suffix of the problem."""
 
     label: str
     colour: str

@@ -90,7 +90,7 @@ class Cell(cells.Cell):
 
 @dataclass(frozen=True)
 class Change:
-    """A run of ``table1_gap``: a problem, its noise, and the changed settings of a cell."""
+    """A run of ``table1_gap``: problem, noise, and changed settings of a cell."""
 
     problem: str
     noise: str
@@ -153,7 +153,7 @@ def _version(cell: Cell) -> int:
 
 
 def summarise(results: list[Result]) -> list[Row]:
-    """Average the results of :func:`train` over seeds: one row per setting, in their order."""
+    """Average results of :func:`train` over seeds: a row per setting, in order."""
     groups = cells.grouped(results, _setting)
     return [_summary(cell, of_seeds) for cell, of_seeds in groups.items()]
 
@@ -292,7 +292,7 @@ def _mnist(data: Path | None, *, train: bool) -> Records:
 
 
 def _usps(data: Path | None, box: int) -> Records:
-    """Return a random part of USPS, enlarged to ``box`` pixels a side and padded to 28."""
+    """Return a part of USPS, enlarged to ``box`` pixels a side, padded to 28."""
     loaded = benchmark("usps", data)
     assert loaded.test is not None
     images = torch.cat([loaded.train.floats(), loaded.test.floats()])

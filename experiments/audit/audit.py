@@ -1,4 +1,4 @@
-"""Audits of sound mechanisms, of broken ones (``zoo.py``), and of a generator (canaries)."""
+"""Audits of sound mechanisms, of broken ones, and of a generator."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -83,7 +83,7 @@ def games(trials: int) -> Iterator[Row]:
 
 
 def zoo(trials: int, runs: int) -> Iterator[Row]:
-    """Audit every broken mechanism once and its sound version, the twin, ``runs`` times."""
+    """Audit every broken mechanism once and its sound twin ``runs`` times."""
     for specimen in ZOO:
         first = inspect(specimen, trials=trials)
         verdicts = [first["twin_passed"]]

@@ -45,7 +45,7 @@ class Canaries:
 
     @classmethod
     def of(cls, slots: int, seed: int) -> "Canaries":
-        """Put ``slots`` canaries among the digits; the auditor's seed draws pairs and coins."""
+        """Put ``slots`` canaries among the digits; the seed draws pairs and coins."""
         train = benchmark("digits").train
         rng = np.random.default_rng(seed)
         pattern = torch.from_numpy(rng.integers(0, 2, (slots, 1, SIDE, SIDE))).float()

@@ -1,4 +1,4 @@
-"""Attack on all releases of :class:`dpswd.PrivateAdapter`: is a record among the private ones?
+"""Membership attack on all releases of :class:`dpswd.PrivateAdapter`.
 
 The attacker knows all private records but one (replace-one: a digit, or a vector that is white
 everywhere), sees all releases of :func:`dpswd.mixture.fit` without classes and scores them by the
@@ -71,7 +71,10 @@ class Transcript(Unrecorded):
     def _add_noise(
         self, query: GaussianQuery, add_noise: Callable[[Tensor], Tensor], exact: Tensor
     ) -> Tensor:
-        """Add noise to exact values, or replay noisy ones; keep them, and add up the likelihood."""
+        """Add noise to exact values, or replay noisy ones, and keep the values.
+
+        The likelihood of replayed values is added up.
+        """
         if self.replayed is None:
             values = add_noise(exact)
         else:

@@ -49,7 +49,7 @@ def one_run_p_value(slots: int, guesses: int, right: int, epsilon: float, delta:
 def one_run_epsilon(
     scores: ArrayLike, coins: ArrayLike, *, delta: float, confidence: float = 0.99
 ) -> float:
-    """Compute a lower bound on epsilon that holds with probability ``confidence``, from one run.
+    """Compute a lower bound on epsilon from one run.
 
     The guesses are the slots with the largest absolute scores: all slots, a half, a quarter and a
     tenth of them, each with a quarter of the error probability.

@@ -1,4 +1,4 @@
-"""Nine broken mechanisms that an audit must catch, each with its sound twin, which must pass.
+"""Nine broken mechanisms that an audit must catch, and their sound twins.
 
 All but the twins are NOT PRIVATE. A specimen overrides one documented step of the library's loss,
 or hands over tensors against the conditions of that path, and is attacked where it leaks. Its twin
@@ -114,7 +114,7 @@ def _batches(rng: np.random.Generator, length: float = 1.0) -> tuple[Tensor, Ten
 
 
 def _log_ratio(values: Tensor, first: Tensor, second: Tensor, sigma: float) -> float:
-    """Return the log-likelihood ratio of Gaussian values with mean ``second`` over ``first``."""
+    """Return the log-likelihood ratio of mean ``second`` over mean ``first``."""
     middle = (first + second) / 2
     return float(((values - middle) * (second - first)).sum()) / sigma**2
 
@@ -209,7 +209,10 @@ class Labels:
 
 
 class Gradient:
-    """Gradient of an encoder that both branches share; raw records differ in one coordinate."""
+    """Gradient of an encoder that both branches share.
+
+    The raw records that differ have one coordinate each.
+    """
 
     def __init__(self, rng: np.random.Generator, *, through_private_branch: bool) -> None:
         self.through_private_branch = through_private_branch

@@ -153,7 +153,7 @@ def exact(problem: Problem) -> float:
 def private_loss(
     problem: Problem, statistic: Literal["rows", "quantiles"]
 ) -> DPSlicedWassersteinLoss:
-    """Return our loss for the sizes of a problem; block means have the most blocks up to 50."""
+    """Return our loss for a problem; block means have the most blocks up to 50."""
     n, d = problem.x.shape
     n_quantiles = None
     if statistic == "quantiles":
@@ -187,7 +187,7 @@ def _noisy_sorted(projected: Tensor) -> Tensor:
 
 
 def distance() -> list[Row]:
-    """Time the distance, forward and backward, with 1 and 2 threads, and on a GPU if any."""
+    """Time the distance, forward and backward, with 1 and 2 threads and a GPU."""
     rows = []
     for size in DISTANCE_SIZES:
         of_size = [_timed_distance(size, "cpu", threads) for threads in THREADS]
@@ -245,7 +245,10 @@ def _bytes_of_distance(name: str, size: Size) -> int:
 
 
 def step() -> list[Row]:
-    """Time a private step with rows and block means, the paper's, directions and product alone."""
+    """Time private steps: with rows, with block means, and the paper's.
+
+    Directions and product are also timed alone.
+    """
     rows = []
     for size in STEP_SIZES:
         for threads in THREADS:
@@ -313,7 +316,7 @@ def _compiled_step(
 
 
 def startup() -> list[Row]:
-    """Time of new processes that import the package; the first one fills the disk cache."""
+    """Time of processes that import the package; the first fills the disk cache."""
     command = [sys.executable, "-c", "import dpswd"]
     start = partial(subprocess.run, command, check=True, capture_output=True)
     seconds = [seconds_of(start) for _ in range(6)]
@@ -401,12 +404,12 @@ def work():
 
 
 def cost() -> list[Row]:
-    """Time and memory of a release of B of N records and a comparison; of an account against T."""
+    """Time and memory of a release of B of N records, and of an account of T."""
     return [_cost_against(variable, sizes) for variable, sizes in COST_SIZES.items()]
 
 
 def _cost_against(variable: str, sizes: tuple[int, ...]) -> Row:
-    """Return time and memory at every size of one variable, and the exponents of their growth."""
+    """Return time and memory at every size of one variable, and their growth."""
     code = RELEASE_CODE
     if variable == "T":
         code = RELEASES_CODE
@@ -465,7 +468,7 @@ def measure(part: Part) -> Result:
 
 
 def run(out: Path, *, quick: bool = False) -> Result:
-    """Time and memory of distances, releases, accounts (15 minutes; --quick: some; resumes)."""
+    """Time and memory of distances, releases, accounts (15 minutes; resumes)."""
     names = tuple(PARTS)
     if quick:
         names = QUICK_PARTS

@@ -1,4 +1,4 @@
-"""Accuracy over cost, beside other generators: measured results, and what papers print.
+"""Accuracy over cost, beside other generators: measured and printed.
 
 Ours and the baselines that run here: seconds of one core for the whole fit. DPImageBench
 (Gong2025), in whose code FETA-Pro (Gong2026) is trained, takes 3 to 4 GPUs for a day per generator.
@@ -20,7 +20,7 @@ EPSILONS = (10.0, 1.0)
 
 @dataclass(frozen=True)
 class Measured:
-    """A method that runs here: its rows in ``docs/results/RESULT.json``, and their times."""
+    """A method that runs here: its rows in a result, and the key of their times."""
 
     label: str
     result: str
@@ -61,14 +61,14 @@ PRINTED = (
 
 
 def run(out: Path) -> Result:
-    """Accuracy over core- or GPU-hours of four generators, from docs/results (a second)."""
+    """Accuracy over core- or GPU-hours, from docs/results (a second)."""
     rows = collect()
     draw(rows, out / "field.png")
     return {"rows": rows}
 
 
 def collect() -> list[Row]:
-    """Return a row per method, data set and budget, with its hours, their unit and its source."""
+    """Return a row per method, data set and budget, with its hours and source."""
     rows = []
     for measured in MEASURED:
         rows += _measured_rows(measured)
@@ -128,7 +128,10 @@ def _accuracy(entry: Row, label: str) -> Row:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Draw accuracy over hours, a panel per data set; epsilon 10 filled, epsilon 1 hollow."""
+    """Draw accuracy over hours, a panel per data set.
+
+    Points of epsilon 10 are filled, those of epsilon 1 hollow.
+    """
     methods = list(dict.fromkeys(row["method"] for row in rows))
     with figure(path, 11, 3.8, 1, len(DATASETS), dpi=100, sharex=True) as panels:
         entries: dict[str, Any] = {}  # of the legend
@@ -149,7 +152,7 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def _draw_point(axes: Any, row: Row, colour: str) -> None:
-    """Draw an accuracy over its least and largest number of hours, or as a line without any."""
+    """Draw an accuracy over its hours, or as a line where they are not known."""
     label = f"{row['method']}, ε = {row['epsilon']:g}"
     is_large_budget = row["epsilon"] == EPSILONS[0]
     if row["hours"] is None:

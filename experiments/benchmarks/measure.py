@@ -1,4 +1,4 @@
-"""Time and memory of functions: interleaved rounds, medians, peak memory in a new process."""
+"""Time and memory of functions: interleaved rounds, peak of a new process."""
 
 import gc
 import json
@@ -28,7 +28,7 @@ class Timing:
 
 
 def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
-    """Run every function in turn, round after round, and return the timing of each by name.
+    """Run every function in turn, round after round; return timings by name.
 
     Other load on the machine affects all of them alike. Each has one warm-up round that is not
     counted, unless that takes more than ``SLOW`` seconds: then it is the measurement. Short

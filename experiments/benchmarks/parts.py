@@ -1,10 +1,11 @@
-"""Memory, time and accuracy of a whole fit of images on disk, in one and in several processes.
+"""Memory, time and accuracy of a whole fit of images on disk.
 
-Processes (gloo) have one thread each. Images are those of CIFAR-10, repeated with shifts of up to
-two pixels, in one file or in class folders. Classifiers are trained on 20,000 synthetic images and
-tested on the test images of CIFAR-10. Fits of other numbers of records, pixels, classes and cells
-give the growth of the cost against each; the rate of the largest fit, the cost of 10^8 records on
-64 machines. A fit whose result is in ``OUT/parts`` is not run again.
+The fit runs in one process and in several. Processes (gloo) have one thread each. Images are those
+of CIFAR-10, repeated with shifts of up to two pixels, in one file or in class folders. Classifiers
+are trained on 20,000 synthetic images and tested on the test images of CIFAR-10. Fits of other
+numbers of records, pixels, classes and cells give the growth of the cost against each; the rate of
+the largest fit, the cost of 10^8 records on 64 machines. A fit whose result is in ``OUT/parts`` is
+not run again.
 """
 
 import itertools
@@ -57,7 +58,7 @@ LARGE_DELTA = 1e-10
 
 @dataclass(frozen=True)
 class Fit(Cell):
-    """One fit, of images of ``side`` x ``side`` pixels, with at most ``cells`` cells per class."""
+    """One fit, of square images, with at most ``cells`` cells per class."""
 
     n: int
     processes: int
@@ -140,7 +141,7 @@ def _largest(shift: tuple[int, int]) -> int:
 
 
 def write_folders(path: Path) -> None:
-    """Replace the files of :func:`write_images` by class folders with one PNG per image."""
+    """Replace the files of :func:`write_images` by class folders of PNG."""
     images = np.load(path / "images.npy", mmap_mode="r")
     labels = np.load(path / "labels.npy")
     for name in np.unique(labels):
@@ -197,7 +198,7 @@ def _run_processes(path: Path, fit: Fit) -> None:
 
 
 def _accuracy(path: Path, data: Path | None) -> dict[str, float]:
-    """Train classifiers on what a generator draws; return their accuracies on the test images."""
+    """Train classifiers on generated images; return accuracies on test images."""
     labels = torch.arange(N_SYNTHETIC) % N_CLASSES
     generator, _ = read_generator(path)
     images = draw(generator, labels)
@@ -282,7 +283,7 @@ def run_rank(folder: Path, delta: str, cells: int) -> None:
 
 
 def growth(variable: str, results: dict[int, Result]) -> Row:
-    """Fit a power of a size to the processor time of the releases, and another to the memory."""
+    """Fit powers of a size to the time of the releases, and to the memory."""
     sizes = list(results)
     seconds = [result["cpu_s"] for result in results.values()]
     peaks = [result["peak_bytes"] for result in results.values()]
@@ -297,7 +298,7 @@ def growth(variable: str, results: dict[int, Result]) -> Row:
 
 
 def cost(rows: list[Row]) -> Row:
-    """Extrapolate to ``LARGE_N`` records from the rate of the largest fit in one process."""
+    """Extrapolate to ``LARGE_N`` records from the largest fit in one process."""
     alone = [row for row in rows if row["processes"] == 1 and row["source"] == ONE_FILE]
     largest = max(alone, key=lambda row: row["n"])
     mu = mu_of_epsilon(LARGE_EPSILON, LARGE_DELTA)
@@ -319,7 +320,7 @@ def cost(rows: list[Row]) -> Row:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Memory and time of dpswd generate on disk (two hours; --quick: small ones; resumes)."""
+    """Memory and time of dpswd generate on disk (two hours; resumes)."""
     fits = FITS
     lines = GROWTH
     if quick:

@@ -67,7 +67,7 @@ def train_resumably(
 
 
 def _restored(checkpoint: Path, parts: Mapping[str, Any], setting: list[float]) -> Progress:
-    """Set the parts and torch's random state to those of a checkpoint; return its progress."""
+    """Set parts and random state to those of a checkpoint; return its progress."""
     state = torch.load(verified_archive(checkpoint), weights_only=True)
     if state["setting"] != setting:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Rakotomamonjy2021, Figure 2 (Section 6.1): distances of N(0, I) and N(c 1, I) against c.
+"""Rakotomamonjy2021, Figure 2: distances of N(0, I) and N(c 1, I) against c.
 
 The paper does not state the number of directions, the order of the distance and the sample sizes;
 here they are 200, 2 and 100, 1,000 and 10,000, in five dimensions. Noise goes on both sides, as in

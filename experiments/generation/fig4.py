@@ -66,7 +66,10 @@ def draw(name: str, dataset: str, out: Path, data: Path | None) -> Result:
 
 
 def _picture(path: Path, title: str) -> Picture:
-    """Return two images of each class in a line, from grey images (n, h, w) in tens by class."""
+    """Return two images of each class in a line.
+
+    The file has grey images (n, h, w), ten of each class.
+    """
     if not path.exists():
         raise InputError(
             f"Expected images at {path}, got no file; "

@@ -1,8 +1,8 @@
-"""Rakotomamonjy2021, Figure 6: CelebA faces by the default generator (docs/celeba.md).
+"""Rakotomamonjy2021, Figure 6: faces by the default generator.
 
-It runs without privacy and with it. The last line has the noise of the paper's 162,000 records: the
-private faces again and again, so that it protects no face. ``fig6_published`` is the published
-algorithm.
+docs/celeba.md shows the result. The generator runs without privacy and with it. The last line has the noise of
+the paper's 162,000 records: the private faces again and again, so that it protects no face.
+``fig6_published`` is the published algorithm.
 """
 
 import re
@@ -32,7 +32,10 @@ N_GENERATED = 10_000
 
 @dataclass(frozen=True)
 class Variant:
-    """A run of the figure; with ``is_repeated`` the faces are repeated up to ``N_PAPER``."""
+    """A run of the figure.
+
+    With ``is_repeated`` the faces are repeated up to ``N_PAPER``.
+    """
 
     name: str
     epsilon: float | None
@@ -88,7 +91,7 @@ def fig6(out: Path, *, data: Path | None = None, weights: Path | None = None) ->
 
 
 def repeated(faces: Records) -> PrivateRecords:
-    """Return a handle of the private faces again and again, ``N_PAPER`` records in all.
+    """Return a handle of ``N_PAPER`` records: the private faces again and again.
 
     Releases have the noise of so many records. They protect a record, but a face is in them 40
     times: NOT PRIVATE.

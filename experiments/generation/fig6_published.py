@@ -1,4 +1,4 @@
-"""Rakotomamonjy2021, Figure 6: the published algorithm on CelebA, trained as printed. NOT PRIVATE.
+"""Rakotomamonjy2021, Figure 6: the published algorithm on CelebA. NOT PRIVATE.
 
 docs/errata.md says why. Generator of Table 5, code of 32, batches of 256, 2,000 directions in the
 8,192 features of a discriminator, sigma of Table 4 for N = 162,000 (0.37 by the CLT's bound, 2.392
@@ -59,7 +59,7 @@ def fig6_published(
     only: str | None = None,
     weights: Path | None = None,
 ) -> Result:
-    """Rakotomamonjy2021, Figure 6: the published algorithm (30 steps; --full: for a GPU).
+    """Rakotomamonjy2021, Figure 6: the published algorithm (--full: for a GPU).
 
     ``full`` trains as printed, ``only`` selects one of three rows. An interrupted run goes on from
     ``OUT/fig6_published/NAME.pt``.

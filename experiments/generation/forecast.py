@@ -1,4 +1,4 @@
-"""Forecast and realised signal-to-noise ratios of the releases on public benchmarks.
+"""Forecast and realised signal-to-noise ratios on public benchmarks.
 
 *Forecast* is the ratio that :func:`dpswd.mixture.forecast.forecast` computes from public numbers.
 *Realised* is the ratio computed from the exact statistic of the records: NOT private, for
@@ -79,12 +79,15 @@ class Noise:
         return 2 * ROW_NORM / (self.mu * math.sqrt(self.share(release)))
 
     def edge(self, release: str, bound: float, dim: int) -> float:
-        """Return the largest eigenvalue of the noise of second moments of rows within ``bound``."""
+        """Return the largest eigenvalue of the noise of second moments.
+
+        The norms of the rows are at most ``bound``.
+        """
         return moment_edge(bound, dim, self.mu * math.sqrt(self.share(release)))
 
 
 def realised(records: Records, structure: Structure, mu: float) -> dict[str, float]:
-    """Compute the signal-to-noise ratio of each release from the exact statistics of records."""
+    """Compute the signal-to-noise ratio of each release from exact statistics."""
     noise = Noise(structure, mu)
     n = len(records)
     labels = records.labels

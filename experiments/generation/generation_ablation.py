@@ -1,4 +1,4 @@
-"""Ablation of the default generator: one part left out at a time, and what the noise costs."""
+"""Ablation of the default generator: one part left out at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class Cell(cells.Cell):
 def run(
     out: Path, *, quick: bool = False, seeds: int = N_SEEDS, data: Path | None = None
 ) -> Result:
-    """Worth of each part of the default generator, and cost of the noise (hours; resumes)."""
+    """Worth of each part of the generator, and cost of noise (hours; resumes)."""
     planned = plan(seeds)
     if quick:
         planned = planned[:1]

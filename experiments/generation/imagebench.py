@@ -1,4 +1,4 @@
-"""Classifiers trained on 60,000 private synthetic images, after DPImageBench (Gong2025).
+"""Classifiers trained on synthetic images, after DPImageBench (Gong2025).
 
 Each cell fits the shipped config of a data set on its split of DPImageBench, with
 delta = 1 / (N ln N), and trains four classifiers on what it generates: logistic regression, the MLP
@@ -142,7 +142,10 @@ TASKS = {
 
 
 def faces(data: Path | None) -> Benchmark:
-    """Return the 5,000 faces at 32 x 32, female (0) or male (1); every fifth is for testing."""
+    """Return the 5,000 faces at 32 x 32, female (0) or male (1).
+
+    Every fifth is for testing.
+    """
     loaded = benchmark("celeba", data, size=32, public=True)
     assert loaded.test is not None
     n = len(loaded.train) + len(loaded.test)
@@ -222,7 +225,7 @@ def plan(names: Sequence[str], n_seeds: int) -> list[Cell]:
 
 
 def _version(cell: Cell, has_weights: bool) -> list[Any]:
-    """Return what a cell depends on: constants, number of images, and whether it has the FID."""
+    """Return what a cell depends on: constants, number of images, FID or not."""
     task = TASKS[cell.dataset]
     digest = None
     if cell.epsilon is not None:
@@ -280,7 +283,7 @@ def evaluate_cell(cell: Cell, directory: Path, data: Path | None, weights: Path 
 
 
 def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
-    """Write two images for each of ten columns of the figure: (10, 2, h, w, 3) in bytes.
+    """Write two images for each column of the figure: (10, 2, h, w, 3) in bytes.
 
     A column has a class; the classes repeat where there are fewer than ten.
     """
@@ -296,7 +299,7 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
 
 
 def draw(directory: Path, path: Path) -> None:
-    """Draw images of the first seed, epsilon 10 beside epsilon 1, where both were made."""
+    """Draw images of the first seed, epsilon 10 beside epsilon 1."""
     lines = []
     for dataset in TASKS:
         files = {epsilon: directory / f"{dataset}-mixture-{epsilon}-0.npz" for epsilon in (10, 1)}
@@ -315,7 +318,7 @@ def draw(directory: Path, path: Path) -> None:
 
 
 def summarise(results: Sequence[Result]) -> list[Row]:
-    """Average accuracies over seeds: a row for each data set, method, budget and classifier.
+    """Average accuracies over seeds: a row for each setting and classifier.
 
     ``best`` and ``mean`` of a row are over the networks of a seed.
     """

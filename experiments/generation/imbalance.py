@@ -1,4 +1,4 @@
-"""Two classes in proportions 9 : 1: what the rule for a rare class, and noise, are worth.
+"""Two classes in proportions 9 : 1: worth of a rule, and of noise.
 
 The rule is that for the covariance of a rare class; the noise is added to pixels in training.
 Digits (classes 0 to 4 against 5 to 9), on which both were chosen; Fashion-MNIST likewise and grey
@@ -33,7 +33,10 @@ N_SYNTHETIC = 4000
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """A data set, a budget or ``None`` for the real records, whether the rule holds, a seed."""
+    """A data set with a budget, ``None`` for the real records.
+
+    ``ruled`` says whether the rule holds.
+    """
 
     dataset: str
     epsilon: float | None
@@ -42,7 +45,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Balanced accuracy where one of two classes is rare (a quarter of an hour; resumes)."""
+    """Balanced accuracy where one of two classes is rare (15 minutes; resumes)."""
     planned = plan()
     if quick:
         planned = planned[:1]
@@ -60,7 +63,10 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
 
 
 def plan() -> list[Cell]:
-    """List the cells: every data set at both budgets, without the rule and with it, and real."""
+    """List the cells: synthetic records at both budgets, and real ones.
+
+    Synthetic records are made without the rule and with it.
+    """
     planned = []
     for name in N_RECORDS:
         for epsilon in BUDGETS:
@@ -111,12 +117,15 @@ def _labels() -> Tensor:
 
 
 def _score(images: Tensor, loaded: Benchmark) -> dict[str, float]:
-    """Return the balanced accuracies of classifiers trained on images of both classes in turn."""
+    """Return balanced accuracies of training on images of both classes in turn."""
     return accuracies(CLASSIFIERS, images, _labels(), loaded, "balanced_accuracy")
 
 
 def _alternating(first: Tensor, second: Tensor) -> Tensor:
-    """Return N_SYNTHETIC numbers, of the first and the second in turn, both again and again."""
+    """Return N_SYNTHETIC numbers, of the first and the second in turn.
+
+    Both are repeated as often as it takes.
+    """
     place = torch.arange(N_SYNTHETIC // 2)
     pairs = torch.stack([first[place % len(first)], second[place % len(second)]], 1)
     return pairs.flatten()

@@ -91,7 +91,7 @@ def main(source: str, target: str) -> None:
 
 
 def smaller_epsilon(epsilon: float, delta: float) -> float:
-    """Return the epsilon that MST gets, so that it holds ``epsilon`` under replace-one."""
+    """Return the epsilon of MST that is ``epsilon`` under replace-one."""
     from dpmm.models.base.mechanisms.cdp2adp import cdp_rho  # type: ignore[import-not-found]
     from scipy.optimize import brentq
 

@@ -1,4 +1,4 @@
-"""Networks trained from scratch on a sketch: accuracy of classifiers trained on their images.
+"""Networks trained on a sketch: accuracy of training on their images.
 
 A cell makes all releases within its budget (``OUT/networks/runs/NAME``: ledger, privacy.json,
 report, samples.png, the sketch and the generator), trains the network of the shipped config in
@@ -118,7 +118,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Networks trained on a sketch: downstream accuracy (minutes for each cell; resumes)."""
+    """Networks trained on a sketch: downstream accuracy (hours; resumes)."""
     planned = plan()
     if quick:
         planned = [Cell("MNIST", 10.0, 0, steps=QUICK_STEPS)]
@@ -161,7 +161,7 @@ def version(cell: Cell) -> str:
 
 
 def settings(dataset: str) -> dict[str, Any]:
-    """Return steps, batch and learning rate of the shipped config, and options of its network.
+    """Return settings of the shipped config, and options of its network.
 
     Nothing is tuned on USPS: its jitter is that of MNIST in proportion to the side of the image.
     """
@@ -263,7 +263,7 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
 
 
 def _check_report(directory: Path, epsilon: float) -> None:
-    """Write the report of a run; raise if it is unsound or spends more than ``epsilon``."""
+    """Write the report of a run, which must be sound and within ``epsilon``."""
     report = write_report(directory)
     if not report["sound"] or report["guarantee"]["epsilon"] > epsilon:
         raise RuntimeError(
@@ -272,7 +272,7 @@ def _check_report(directory: Path, epsilon: float) -> None:
 
 
 def _evaluated(generator: Generator, loaded: Benchmark) -> Result:
-    """Return accuracies on the test images, or distances from them where there are no classes."""
+    """Return accuracies on the test images, or distances if there are no classes."""
     assert loaded.test is not None
     if not generator.n_classes:
         images = draw(generator, torch.zeros(N_FACES, dtype=torch.int64))
@@ -292,7 +292,10 @@ def _cpu_seconds() -> float:
 
 
 def summarise(results: list[Result]) -> list[Row]:
-    """Average cells over seeds: a row for each setting and classifier; then the paper's."""
+    """Average cells over seeds: a row for each setting and classifier.
+
+    The rows of the paper follow.
+    """
     rows = []
     for of_seeds in cells.grouped(results, _setting).values():
         rows += _rows_of_setting(of_seeds)

@@ -25,7 +25,7 @@ class Picture:
 
 
 def grid(tiles: Array) -> Array:
-    """Return images (columns, rows, h, w, 3) in [0, 1] as one picture with white margins."""
+    """Return images (columns, rows, h, w, 3) as one picture with white margins."""
     margins = ((0, 0), (0, 0), (0, 1), (0, 1), (0, 0))
     tiles = np.pad(tiles, margins, constant_values=1.0)
     columns, rows, height, width, _ = tiles.shape

@@ -1,4 +1,4 @@
-"""Pictures of the front page and of generation.md: real records beside private synthetic ones.
+"""Pictures of the front page: real records beside private synthetic ones.
 
 ``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``table1`` with
 and without adaptation; ``generation.png`` has the images of all data sets, also those of
@@ -174,7 +174,10 @@ def _fitted_to_adult(adult: tables_adult.Split, run_dir: Path) -> PrivateGenerat
 
 
 def draw_front(images: list[Images], columns: list[Column] | None, path: Path) -> None:
-    """Draw images; below them columns of a table and an adaptation, if ``columns`` are given."""
+    """Draw images, and below them columns of a table and an adaptation.
+
+    Without ``columns`` there are images only.
+    """
     if columns is None:
         whole = Figure(figsize=(11, 2.6), layout="constrained")
         _draw_images(whole, images)

@@ -1,4 +1,4 @@
-"""Price of ``sample(spread=...)``: one generator per data set and seed, several factors."""
+"""Price of ``sample(spread=...)``: one generator, several factors."""
 
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -55,7 +55,7 @@ def _version(cell: Cell) -> list[str | float]:
 
 
 def evaluate(cell: Cell, data: Path | None) -> Result:
-    """Fit a generator; return accuracies and Fréchet distance of its draws for every factor."""
+    """Fit a generator; return accuracies and Fréchet distance for every factor."""
     loaded = load(cell.dataset, data)
     assert loaded.test is not None
     real = loaded.test.floats()

@@ -1,4 +1,4 @@
-"""What the default generator reaches on benchmarks that were cut to N random training records.
+"""What the default generator reaches on benchmarks cut to N records.
 
 Logistic regression on 10,000 synthetic records, tested on the test records; one seed.
 ``python -m experiments tables`` copies the rows into the package, where ``dpswd forecast`` reads
@@ -39,7 +39,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Logistic regression on synthetic records of small benchmarks (ten minutes; resumes)."""
+    """Logistic regression on synthetic records of small sets (minutes; resumes)."""
     planned = plan()
     if quick:
         planned = [Cell("digits", 300, 10.0)]

@@ -1,4 +1,4 @@
-"""Rakotomamonjy2021, Table 2 in one protocol, and the default generator beside baselines.
+"""Rakotomamonjy2021, Table 2, and the default generator beside baselines.
 
 ``OUT/table2-quick`` and ``OUT/table2-full`` hold ``NAME.json`` for each finished cell, ``NAME.npz``
 with images, and ``runs/NAME``, a run directory with ledger and report that ``dpswd report`` reads.
@@ -65,7 +65,7 @@ LABELS = {  # of the methods, in the order of the rows
 
 @dataclass(frozen=True)
 class Length:
-    """Length of a run: steps of every trained method, and training records of a classifier."""
+    """Length of a run: steps of every method, training records of classifiers."""
 
     steps: dict[str, int]
     n_synthetic: int
@@ -192,7 +192,7 @@ def _sample(model: DPMERF | ClassGaussian, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the table and the epsilons at which it runs; ``None`` for no guarantee."""
+    """A method of the table and its epsilons; ``None`` for no guarantee."""
 
     run: Callable[[Cell, Benchmark, Path], Source]
     budgets: tuple[float | None, ...] = BUDGETS
@@ -213,7 +213,7 @@ METHODS = {
 
 
 def table2(out: Path, *, data: Path | None = None, full: bool = False) -> Result:
-    """Rakotomamonjy2021, Table 2: ours and baselines (one seed, cut short; --full: five)."""
+    """Rakotomamonjy2021, Table 2: ours and baselines, cut short (--full: not)."""
     rows = summarise(evaluate_cells(plan(full=full), out, data))
     draw(rows, out / "table2.png")
     return {"rows": rows}
@@ -230,7 +230,10 @@ def generation(out: Path, *, quick: bool = False, data: Path | None = None) -> R
 
 
 def plan(*, full: bool) -> list[Cell]:
-    """List the cells of Table 2: every method, data set and budget; five seeds if ``full``."""
+    """List the cells of Table 2: every method, data set and budget.
+
+    There are five seeds if ``full``, else one.
+    """
     n_seeds = 1
     if full:
         n_seeds = N_SEEDS
@@ -244,7 +247,7 @@ def plan(*, full: bool) -> list[Cell]:
 
 
 def plan_generation() -> list[Cell]:
-    """List the cells of ``generation``, one seed after the other: the default generator first."""
+    """List the cells of ``generation``, one seed after the other."""
     planned = []
     for seed in range(N_SEEDS):
         planned += _cells_of_seed("mixture", GENERATED, seed)
@@ -279,7 +282,7 @@ def directory_of(out: Path, *, full: bool) -> Path:
 
 
 def config_digest(cell: Cell) -> str | None:
-    """Return the digest of the shipped config that a cell follows, ``None`` for no config.
+    """Return the digest of the shipped config that a cell follows, if any.
 
     A cell is run again when it changes.
     """
@@ -331,7 +334,7 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
 
 
 def summarise(results: list[Result]) -> list[Row]:
-    """Average cells over seeds: a row for each data set, method, budget and classifier."""
+    """Average cells over seeds: a row for each setting and classifier."""
     groups = cells.grouped(
         results, lambda result: (result["dataset"], result["method"], result["epsilon"])
     )

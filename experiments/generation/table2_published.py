@@ -87,7 +87,10 @@ PRINTED = {  # accuracies at epsilon = 10 (SWD: without)
 
 @dataclass(frozen=True)
 class Cell(cells.Cell):
-    """One training run; the defaults of steps and learning rate are those of the paper."""
+    """One training run.
+
+    Without steps or a learning rate it has those of the paper.
+    """
 
     dataset: str
     method: str
@@ -129,7 +132,7 @@ def table2_published(
     method: str | None = None,
     seeds: int = 1,
 ) -> Result:
-    """Rakotomamonjy2021, Table 2: its rows as printed (an hour of a core each; resumes).
+    """Rakotomamonjy2021, Table 2: its rows as printed (an hour each; resumes).
 
     ``only`` is one data set, ``method`` one method. ``OUT/table2_published`` has the cells, images
     and checkpoints.
@@ -373,7 +376,10 @@ class Batches:
 
 
 def _shuffled(index: Tensor, size: int) -> Tensor:
-    """Repeat ``index`` in random orders, epoch after epoch, for at least ``size`` entries."""
+    """Repeat ``index`` in random orders up to at least ``size`` entries.
+
+    An order follows the other, as epochs do.
+    """
     n_epochs = -(-size // len(index))
     return torch.cat([index[torch.randperm(len(index))] for _ in range(n_epochs)])
 
@@ -416,7 +422,7 @@ def published_run(
 
 
 def _loss(generator: Any, private: Records, batch: Batch, sigma: float, grouping: str) -> Tensor:
-    """Return the published loss of generated images against the private records of a batch."""
+    """Return the published loss of generated images against private records."""
     rows = private.floats(batch.index).flatten(1)
     generated = generator(generator.latent(len(batch.index)), batch.classes).flatten(1)
     if grouping == "label":

@@ -1,4 +1,4 @@
-"""Tables of numbers: Adult, and small data sets on which the rule for columns is tested.
+"""Tables of numbers: Adult, and small data sets that test a rule.
 
 Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the
 private ones, the others test. Bounded rows have three structures, of which the rule of
@@ -171,7 +171,10 @@ MST_BINS = 32
 
 @dataclass(frozen=True)
 class OldAdult:
-    """Figures of 0.2.0 on Adult, from two seeds; distances are in the order of ``COLUMNS``."""
+    """Figures of 0.2.0 on Adult, from two seeds.
+
+    Distances are in the order of ``COLUMNS``.
+    """
 
     distances: tuple[float, ...]
     boosting: float
@@ -393,9 +396,10 @@ OFFICE_RADIUS = 45.0
 
 @dataclass(frozen=True)
 class OldSmall:
-    """Figures of 0.2.0 on a small data set: seeds from 10, of Office-Caltech-10 from 0.
+    """Figures of 0.2.0 on a small data set.
 
-    Its constants were centre and radius of [0, 1]^d, and ``OFFICE_RADIUS``.
+    Seeds are from 10, of Office-Caltech-10 from 0. Its constants were centre and radius of [0,
+    1]^d, and ``OFFICE_RADIUS``.
     """
 
     dataset: str
@@ -414,7 +418,7 @@ OLD_SMALL = (
 
 @dataclass(frozen=True)
 class Small:
-    """A small data set: rows (n, d), classes (n,), and what a user would state about them."""
+    """A small data set: rows (n, d), classes (n,), and stated facts."""
 
     rows: Array
     labels: Array
@@ -509,7 +513,7 @@ def _small_row(name: str, small: Small, epsilon: float, seeds: int) -> Row:
 
 
 def measure(cell: Cell, data: Path | None = None) -> Result:
-    """Return accuracies in percent of classifiers on the 30 % of records that were left out."""
+    """Return accuracies of classifiers on records that were left out, in percent."""
     small = _small(cell.dataset, data)
     accuracies = []
     for seed in SMALL_SEEDS[: cell.seeds]:
@@ -563,7 +567,10 @@ def _small(name: str, data: Path | None) -> Small:
 
 
 def _rounded_bounds(rows: Array) -> list[tuple[float, float]]:
-    """Return 0 and the largest value of every column, rounded up to half of its power of ten."""
+    """Return 0 and the largest value of every column, rounded up.
+
+    It is rounded to half of its power of ten.
+    """
     largest = rows.max(0)
     power = 10.0 ** np.floor(np.log10(largest))
     highs = np.ceil(largest / power * 2) / 2 * power
@@ -571,7 +578,7 @@ def _rounded_bounds(rows: Array) -> list[tuple[float, float]]:
 
 
 def _accuracies(synthetic: Synthetic, test: Array, test_labels: Array) -> dict[str, float]:
-    """Train classifiers on synthetic rows; return their accuracies on the test rows in percent."""
+    """Train classifiers on synthetic rows; return accuracies on test rows."""
     models = {
         "logreg": LogisticRegression(max_iter=3000),
         "neighbours": KNeighborsClassifier(5),

@@ -66,7 +66,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained generator, what its run states about privacy, and the seconds of training."""
+    """A trained generator, what its run states about privacy, and its seconds."""
 
     generator: Generator
     privacy: Privacy
@@ -136,7 +136,7 @@ def shipped_constants(path: Path) -> dict[str, Any]:
 
 
 def constants_digest(path: Path) -> str:
-    """Return a digest of the constants in a file: a cell is run again when they change."""
+    """Return a digest of the constants in a file."""
     return digest(shipped_constants(path))
 
 
@@ -220,7 +220,7 @@ def train_network(
     every: int = 1,
     **options: Any,
 ) -> Trained:
-    """Train a generator by DP-SWD, as :class:`dpswd.lightning.module.GeneratorModule` does.
+    """Train a generator by DP-SWD with Lightning.
 
     Args:
         records: Private records.

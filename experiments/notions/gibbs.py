@@ -1,4 +1,4 @@
-r"""Gibbs classifiers with bounded losses (Ying2024, Remark 4), and estimators from draws.
+r"""Gibbs classifiers with bounded losses (Ying2024, Remark 4).
 
 A *Gibbs head* is one linear classifier drawn from :math:`q_w \propto \pi_w e^{-\beta \bar R(w)}`,
 where the candidates w are public and :math:`\bar R` is the mean of a bounded loss over the private
@@ -56,7 +56,7 @@ def linear_margins(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
 
 
 def exponential_mechanism_epsilon(beta: float, loss: str, n_records: int) -> float:
-    r"""Compute the pure epsilon of one exact draw from a Gibbs distribution (replace-one).
+    r"""Compute the pure epsilon of one exact draw from a Gibbs distribution.
 
     The candidates are public. The mean loss of every candidate moves by at most B / n, hence
     :math:`|\ln q - \ln q'| \le 2 \beta B / n` with B from ``LOSS_BOUNDS``. Every further draw costs

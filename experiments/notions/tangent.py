@@ -108,7 +108,7 @@ def encoder(part: Part, generator: torch.Generator) -> nn.Module:
 
 
 def candidates(part: Part, number: int, generator: torch.Generator) -> Tensor:
-    """Return candidate heads (number, d + 1, c), each trained on a bootstrap of public rows.
+    """Return heads (number, d + 1, c) trained on bootstraps of public rows.
 
     A bootstrap has 10 to 200 rows.
     """
@@ -174,7 +174,7 @@ def _norms(
     loss: str,
     rng: np.random.Generator,
 ) -> Row:
-    """Return accuracy, norms, estimates and changes of the Gibbs distribution of one beta.
+    """Return accuracy, norms, estimates and changes of a Gibbs distribution.
 
     Args:
         risk: loss (heads, n) of every head on every private record.
@@ -206,13 +206,16 @@ def _norms(
 
 
 def _entry(estimate: Estimate) -> Row:
-    """Return an estimate as JSON values: the centred bound between the ends of its interval."""
+    """Return an estimate as JSON values.
+
+    The centred bound stands between the ends of its interval.
+    """
     centred = [estimate.lower, estimate.value, estimate.upper]
     return {"printed": estimate.printed, "centred": centred}
 
 
 def _draw(rows: list[Row], path: Path) -> None:
-    """Draw both norms against beta, and the accuracy against tangent DP; a line for each loss."""
+    """Draw both norms against beta, and the accuracy against tangent DP."""
     with figure(path, 12, 3.8, 1, 3, dpi=70) as (left, middle, right):
         for loss, of_loss in grouped(rows, lambda row: row["loss"]).items():
             _draw_norm(left, of_loss, "tangent_dp", "removal_log")
@@ -230,7 +233,7 @@ def _draw(rows: list[Row], path: Path) -> None:
 
 
 def _draw_norm(axes: Any, rows: list[Row], name: str, removal: str) -> None:
-    """Draw a norm of one loss against beta: exact, its printed bound, and true changes times n."""
+    """Draw a norm of one loss against beta, its printed bound and true changes."""
     betas = [row["beta"] for row in rows]
     norms = [row[name]["total_variation"] for row in rows]
     exact = [norm["exact"] for norm in norms]

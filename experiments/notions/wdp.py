@@ -1,10 +1,11 @@
-r"""Yang2024 (Wasserstein DP): its tables and figures. docs/notions.md has the settings.
+r"""Yang2024 (Wasserstein DP): its tables and figures.
 
-Figure 2 does not clip, so that the distance 2 C of the moments accountant is no bound there.
-Theorem 2 as printed (components, infimum over pairs) is computed on the pairs of the first three
-gradients. The program of the authors clips the mean gradient of a network with batch normalisation,
-which no DP account covers; in Table 2 here the DP epsilon is that of DP-SGD, as Opacus computes it.
-Bayesian DP and WDP read private gradients, so that their values are private too.
+docs/notions.md has the settings. Figure 2 does not clip, so that the distance 2 C of the moments
+accountant is no bound there. Theorem 2 as printed (components, infimum over pairs) is computed on
+the pairs of the first three gradients. The program of the authors clips the mean gradient of a
+network with batch normalisation, which no DP account covers; in Table 2 here the DP epsilon is that
+of DP-SGD, as Opacus computes it. Bayesian DP and WDP read private gradients, so that their values
+are private too.
 
 Moments accountant and Bayesian accountant follow the log moment of the subsampled Gaussian's
 privacy loss at one integer order :math:`\lambda`,
@@ -104,7 +105,7 @@ def gaussian_rdp(order: float, scale: float) -> float:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of Figure 1: the budget of a mechanism under a notion, by order and scale."""
+    """A panel of Figure 1: the budget of a mechanism, by order and scale."""
 
     budget: Callable[[float, float], float]
     is_wdp: bool
@@ -249,7 +250,7 @@ def wdp_fig2(out: Path, *, quick: bool = False) -> Result:
 
 
 def _draw_accountants(number: int, steps: int, path: Path, *, clip: bool) -> list[Row]:
-    """Draw a figure of the paper with a panel for each quantile; return the last values."""
+    """Draw a figure with a panel for each quantile; return the last values."""
     rows = []
     with figure(path, 9, 6.5, 2, 2, dpi=70) as panels:
         for letter, axes, quantile in zip("abcd", panels.ravel(), QUANTILES, strict=True):
@@ -265,7 +266,7 @@ def _draw_accountants(number: int, steps: int, path: Path, *, clip: bool) -> lis
 
 
 def _row_of_run(number: int | None, run: Run, curves: dict[str, list[float]]) -> Row:
-    """Return the settings of a run, and the values of the accountants after its last step."""
+    """Return the settings of a run, and the values after its last step."""
     row: Row = {
         "figure": number,
         "quantile": run.quantile,
@@ -412,7 +413,7 @@ def _network() -> nn.Module:
 
 
 def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
-    """Train by DP-SGD with seed 0, on public data; return accuracy and the values of Table 2."""
+    """Train by DP-SGD with seed 0; return accuracy and the values of Table 2."""
     from opacus import PrivacyEngine  # takes a second to import, and Table 2 alone needs it
 
     assert loaded.test is not None
@@ -470,7 +471,7 @@ def train(loaded: Benchmark, *, noise: float) -> dict[str, float]:
 
 
 def _gradient_distances(model: Any) -> NDArray[np.float64]:
-    """Return the distances of the first clipped gradients of a batch, in units of their sum."""
+    """Return the distances of the first clipped gradients of a batch."""
     gradients = [parameter.grad_sample[:PAIRED].flatten(1) for parameter in model.parameters()]
     samples = torch.cat(gradients, dim=1)
     samples = samples / samples.norm(dim=1, keepdim=True).clamp(min=1.0)

@@ -1,8 +1,9 @@
-"""Tables of README.md and docs/*.md, made from ``docs/results``: ``python -m experiments tables``.
+"""Tables of README.md and docs/*.md, made from ``docs/results``.
 
-A table stands between ``<!-- table NAME -->`` and ``<!-- end -->`` on a page. Its name is a key of
-:data:`TABLES`, which gives the result and the function from the content of the result to Markdown.
-A test fails where a page and the results differ.
+``python -m experiments tables`` makes them. A table stands between ``<!-- table NAME -->`` and
+``<!-- end -->`` on a page. Its name is a key of :data:`TABLES`, which gives the result and the
+function from the content of the result to Markdown. A test fails where a page and the results
+differ.
 """
 
 import re
@@ -22,7 +23,7 @@ MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Source:
-    """The result of a table, ``docs/results/RESULT.json``, and the function that formats it."""
+    """The name of a table's result, and the function that formats it."""
 
     result: str
     markdown: Callable[[Result], str]
@@ -93,7 +94,10 @@ def render(name: str) -> str:
 
 
 def fill(page: str) -> str:
-    """Return the text of a page with every table made anew; one without a result stays as it is."""
+    """Return a page with every table made anew.
+
+    A table without a result stays as it is.
+    """
 
     def filled(match: re.Match[str]) -> str:
         start, name, end = match.groups()

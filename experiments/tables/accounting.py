@@ -1,4 +1,7 @@
-"""Tables on accounting and notions of privacy: docs/reproductions.md, gdp.md, notions.md."""
+"""Tables on accounting and notions of privacy.
+
+They stand in docs/reproductions.md, gdp.md and notions.md.
+"""
 
 from experiments.results import Result, Row
 from experiments.tables.markdown import Pivot, Table, with_origin

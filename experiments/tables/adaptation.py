@@ -18,7 +18,7 @@ METHODS = {  # names of methods on the pages, where they differ from those in th
 
 
 def table1_published(result: Result) -> str:
-    """Rakotomamonjy2021, Table 1: the published algorithm beside the printed accuracies."""
+    """Rakotomamonjy2021, Table 1: the published algorithm beside the print."""
     rows = result["rows"]
     table = Table(rows)
     table.text("problem", "dataset")
@@ -59,7 +59,7 @@ def table1_gap(result: Result) -> str:
 
 
 def _changes(row: Row) -> str:
-    """Return the changed settings without the number of steps, which has a column of its own."""
+    """Return the changed settings without the steps, which have a column."""
     changes = [f"{name} {value}" for name, value in row["changed"].items() if name != "steps"]
     return ", ".join(changes) or MISSING
 
@@ -90,7 +90,7 @@ def adaptation_office(result: Result) -> str:
 
 
 def fig3(result: Result) -> str:
-    """Rakotomamonjy2021, Figure 3: accuracy of ours on digits as they are against epsilon."""
+    """Rakotomamonjy2021, Figure 3: accuracy of ours against epsilon."""
     rows = select(result["rows"], method="DP-SWD, adapter", dataset=DIGITS)
     table = Pivot("problem")
     for row in rows:

@@ -8,7 +8,7 @@ NAMES = {True: "yes", False: "no", None: MISSING}
 
 
 def tables_adult(result: Result) -> str:
-    """Adult: distances of columns, correlations, and classifiers trained on synthetic rows."""
+    """Adult: distances of columns, correlations, accuracy of classifiers."""
     rows = result["rows"]
     cores = result["machine"]["cores"]
     note = (
@@ -46,7 +46,7 @@ def _choice(row: Row) -> str:
 
 
 def tables_small(result: Result) -> str:
-    """Small data sets: accuracies by every treatment of columns, and the choice of the rule."""
+    """Small data sets: accuracies by treatment of columns, and the rule's choice."""
     rows = select(
         result["rows"],
         epsilon=10.0,

@@ -39,7 +39,7 @@ def front(result: Result) -> str:
 
 
 def _printed_by_feta_pro(row: Row) -> str:
-    """Return the accuracy that FETA-Pro prints at the same epsilon: best of three networks."""
+    """Return the accuracy that FETA-Pro prints: best of three networks."""
     printed = {"dataset": row["dataset"], "classifier": "best"}
     return score_of_same_test(
         printed, "imagebench", method="FETA-Pro, as printed", epsilon=row["epsilon"]
@@ -69,7 +69,7 @@ def generation_compared(result: Result) -> str:
 
 
 def generation_baselines(result: Result) -> str:
-    """Accuracies and times of the default generator and of the baselines that run here."""
+    """Accuracies and times of the default generator and of baselines."""
     rows = select(
         result["rows"],
         classifier="cnn",
@@ -85,7 +85,7 @@ def generation_baselines(result: Result) -> str:
 
 
 def networks(result: Result) -> str:
-    """Accuracies of networks trained by DP-SWD, beside the printed ones and the mixture."""
+    """Accuracies of networks trained by DP-SWD, beside print and mixture."""
     rows = select(
         result["rows"],
         method=("DP-SWD, sketch", "DP-SWD, printed, unsound σ", "SWD, printed"),
@@ -107,7 +107,7 @@ def networks(result: Result) -> str:
 
 
 def _of_mixture(row: Row) -> str:
-    """Return the accuracies of the same classifier on the one-shot mixture at three budgets."""
+    """Return the accuracies on the one-shot mixture at three budgets."""
     means = []
     for epsilon in (10.0, 1.0, 0.2):
         same = select(
@@ -236,7 +236,7 @@ def table2(result: Result) -> str:
 
 
 def table2_published(result: Result) -> str:
-    """Rakotomamonjy2021, Table 2: the published algorithm beside the printed accuracies."""
+    """Rakotomamonjy2021, Table 2: the published algorithm beside the print."""
     rows = result["rows"]
     table = Pivot("data set", "method", "guarantee")
     for row in rows:

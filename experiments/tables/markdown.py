@@ -48,7 +48,7 @@ class Table:
 
 
 class Pivot:
-    """A table with a line for each group of rows and a column for each kind of row in a group.
+    """A table with a line for each group of rows, and columns from the rows.
 
     ``headings`` are those of the cells that identify a line, ``last`` those of the cells after the
     columns. Columns stand in the order of their first appearance; a cell that no row fills is a
@@ -106,9 +106,10 @@ def with_origin(
     note: str = "",
     command: str = "",
 ) -> str:
-    """Return a table and a line with the command, a note, the version and the reasons for old rows.
+    """Return a table and a line on its origin.
 
-    ``command`` replaces the command in the file where its last run made only some of the rows.
+    The line has the command, a note, the version and the reasons for old rows. ``command`` replaces
+    the command in the file where its last run made only some of the rows.
     """
     if command:
         command = f"python -m experiments run {command}"

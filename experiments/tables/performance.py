@@ -27,7 +27,10 @@ def benchmark_distance(result: Result) -> str:
 
 
 def _pot_over_ours(row: Row) -> str:
-    """Format the time of POT over ours; the target is 3, and 1.4 in thousands of dimensions."""
+    """Format the time of POT over ours.
+
+    The target is 3, and 1.4 in thousands of dimensions.
+    """
     target = 1.4
     if row["d"] <= 784:
         target = 3.0
@@ -41,19 +44,28 @@ def _naive_over_ours(row: Row) -> str:
 
 
 def _ours_over_floor(row: Row) -> str:
-    """Format the time of ours over the lower bound; the target is 1.3, from 1,000 rows on."""
+    """Format the time of ours over the lower bound.
+
+    The target is 1.3, from 1,000 rows on.
+    """
     ratio = row["ours_s"] / row["floor_s"]
     return _marked(ratio, ratio <= 1.3 or row["n"] < LARGE)
 
 
 def _bytes_of_three(row: Row) -> str:
-    """Format the memory of ours, POT and the naive distance, measured with one thread only."""
+    """Format the memory of ours, POT and the naive distance.
+
+    It is measured with one thread only.
+    """
     memory = [megabytes(row.get(f"{name}_bytes")) for name in ("ours", "pot", "naive")]
     return " / ".join(memory)
 
 
 def _least_ratio(row: Row) -> float:
-    """Return the target of a ratio to naive code: 1.5 for 1,000 rows and more, 1 below."""
+    """Return the target of a ratio to naive code.
+
+    It is 1.5 for 1,000 rows and more, 1 below.
+    """
     if row["n"] >= LARGE:
         return 1.5
     return 1.0
@@ -131,14 +143,14 @@ def _variable(row: Row) -> str:
 
 
 def _time(row: Row) -> str:
-    """Format the least and the largest time of a release, and the exponent of their growth."""
+    """Format the least and the largest time of a release, and the exponent."""
     seconds = row["cpu_seconds"]
     ends = f"{milliseconds(seconds[0])} to {milliseconds(seconds[-1])}"
     return f"{ends} ({row['time_exponent']:.2f})"
 
 
 def _memory(row: Row) -> str:
-    """Format the least and the largest memory of a release, and the exponent of their growth."""
+    """Format the least and the largest memory of a release, and the exponent."""
     memory = row["above_bytes"]
     ends = f"{megabytes(memory[0])} to {megabytes(memory[-1])}"
     return f"{ends} ({row['memory_exponent']:.2f})"

@@ -1,4 +1,4 @@
-"""Values of results as the text of a cell; a value that was not measured is a dash."""
+"""Values of results as text; a value that was not measured is a dash."""
 
 from experiments.results import Row, read_result
 
@@ -65,7 +65,7 @@ def epsilon_or(row: Row, none: str) -> str:
 
 
 def claim(row: Row) -> str:
-    """Return the epsilon of a trained model, and whether an unsound method only claims it."""
+    """Return the epsilon of a model, and whether an unsound method claims it."""
     if row["epsilon"] is None:
         return "none"
     epsilon = f"ε = {row['epsilon']:g}"
@@ -89,7 +89,7 @@ def guarantee(row: Row) -> str:
 
 
 def matches(row: Row, **values: object) -> bool:
-    """Whether a row has these values; a tuple lists several of which the row must have one."""
+    """Whether a row has these values; a tuple lists several that are allowed."""
     for key, expected in values.items():
         if not isinstance(expected, tuple):
             expected = (expected,)

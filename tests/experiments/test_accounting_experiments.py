@@ -51,7 +51,8 @@ def test_quick_run(name, tmp_path):
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Table 4: (recomputed by the paper's conventions, the same converted at delta / 2). From an independent computation.
+# Table 4 by an independent computation: sigma by the paper's conventions, and corrected, which is
+# converted at delta / 2.
 RECOMPUTED = {
     "USPS-MNIST": (4.719, 4.792),
     "MNIST-USPS": (5.360, 5.448),
@@ -69,8 +70,9 @@ def test_table4_recomputed(row):
     plain, corrected = RECOMPUTED[row.name]
     assert row.recomputed() == pytest.approx(plain, abs=0.01)
     assert row.recomputed(corrected=True) == pytest.approx(corrected, abs=0.01)
-    printed_for = replace(row, delta=1e-6) if row.name == "VisDA" else row  # 1e-5 in the table
-    assert printed_for.recomputed() == pytest.approx(row.sigma, rel=0.012)
+    if row.name == "VisDA":
+        row = replace(row, delta=1e-6)  # 1e-5 in the table
+    assert row.recomputed() == pytest.approx(row.sigma, rel=0.012)
 
 
 def test_table_4_sample_size_of_usps():
@@ -84,9 +86,8 @@ def test_erratum_1_doubled_count():
     lemma = bernstein_bound(row.n_projections, row.dim, row.delta / 2)
     assert doubled == pytest.approx(10.17, abs=0.01)
     assert lemma == pytest.approx(8.52, abs=0.01)
-    assert (
-        row.sigma * (lemma / doubled) ** 0.5 < 0.93 * row.sigma
-    )  # Lemma 2 as printed is far from the printed sigma
+    by_lemma = row.sigma * (lemma / doubled) ** 0.5
+    assert by_lemma < 0.93 * row.sigma  # Lemma 2 as printed is far from the printed sigma
 
 
 @pytest.mark.parametrize("name", ["USPS-MNIST", "MNIST (b)", "Office-31"])
@@ -121,41 +122,41 @@ def test_erratum_6_steps_of_mnist_usps():
     """The code's epochs are those of the source; the account counts those of the target."""
     row = ROWS["MNIST-USPS"]
     mechanism = row.mechanism.replace(bound=row.bound, sigma=row.sigma)
-    counted, made = (
-        100 * (row.sample_size // 128 + 1),
-        89 * (60_000 // 128),
-    )  # no release in the first 11 epochs
-    assert (counted, made) == (row.n_releases, 41_652)
-    claims = [
-        published_epsilon(mechanism, row.sample_size, steps, row.delta) for steps in (counted, made)
-    ]
-    assert claims == pytest.approx([10.06, 32.66], abs=0.01)  # both by the paper's own conventions
+    n_counted = 100 * (row.sample_size // 128 + 1)
+    n_made = 89 * (60_000 // 128)  # no release in the first 11 epochs
+    assert n_counted == row.n_releases
+    assert n_made == 41_652
+    claims = []  # by the paper's own conventions
+    for n_releases in (n_counted, n_made):
+        claims.append(published_epsilon(mechanism, row.sample_size, n_releases, row.delta))
+    assert claims == pytest.approx([10.06, 32.66], abs=0.01)
 
 
 def test_drawn_sensitivities_follow_lemma_1():
-    """Kolmogorov-Smirnov at p = 1e-4 on one direction; control: the law of the next dimension is rejected."""
+    """Kolmogorov-Smirnov at p = 1e-4 on one direction."""
     y = draw_sensitivities(5, 1, 20_000)
     assert stats.kstest(y, stats.beta(0.5, 2).cdf).pvalue > 1e-4
-    assert stats.kstest(y, stats.beta(0.5, 2.5).cdf).pvalue < 1e-4
-    assert draw_sensitivities(5, 40, 2000).mean() == pytest.approx(
-        8, abs=6 * (40 * 0.0457 / 2000) ** 0.5
-    )
+    next_dimension = stats.beta(0.5, 2.5)  # control
+    assert stats.kstest(y, next_dimension.cdf).pvalue < 1e-4
+    error = (40 * 0.0457 / 2000) ** 0.5  # of the mean of 2,000 draws
+    assert draw_sensitivities(5, 40, 2000).mean() == pytest.approx(8, abs=6 * error)
 
 
 def test_regret_falls_with_compositions_at_a_fit_discretisation():
-    """With steps that are too small, rounding errors replace the tail of the loss and mu comes out too small."""
-    regrets = [
-        PLDConverter(gdp.dp_sgd(2.0, 0.1, times)).get_mu_and_regret()[1]
-        for times in (30, 100, 300, 1000)
-    ]
+    """Rounding errors replace the tail of the loss at small steps, and mu is too small."""
+    regrets = []
+    for times in (30, 100, 300, 1000):
+        _, regret = PLDConverter(gdp.dp_sgd(2.0, 0.1, times)).get_mu_and_regret()
+        regrets.append(regret)
     assert regrets == sorted(regrets, reverse=True)
     fine = PLDConverter(gdp.dp_sgd(2.0, 0.1, 100, gdp.AUTHORS_STEP))
     assert fine.get_mu() < 0.95 * PLDConverter(gdp.dp_sgd(2.0, 0.1, 100)).get_mu()
 
 
 def test_curve_of_a_full_profile_is_that_of_the_mechanism():
-    """The Gaussian: from its whole profile the curve of mu-GDP, from zCDP a lower one, from one pair the lowest."""
-    alpha, epsilon = np.array([0.01, 0.1, 0.5]), np.linspace(0, 8, 2000)
+    """The whole profile of Gaussian noise gives the curve of mu-GDP; zCDP and a pair lower ones."""
+    alpha = np.array([0.01, 0.1, 0.5])
+    epsilon = np.linspace(0, 8, 2000)
     exact = stats.norm.cdf(stats.norm.isf(alpha) - 1)
     delta = stats.norm.cdf(0.5 - epsilon) - np.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
     whole = gdp.curve_of_profile(alpha, epsilon, delta)
@@ -170,12 +171,15 @@ def test_curve_of_a_full_profile_is_that_of_the_mechanism():
 
 
 def test_proposition_2_bounds_one_release():
-    made, delta = ProjectionMechanism(784, 200, 1.5, 100), 1e-5
-    exact = PrivacyAccountant().step(made, sample_size=100, n_releases=1).get_epsilon(delta)
+    mechanism = ProjectionMechanism(784, 200, 1.5, 100)
+    delta = 1e-5
+    accountant = PrivacyAccountant().step(mechanism, sample_size=100, n_releases=1)
+    exact = accountant.get_epsilon(delta)
 
     def printed(bound):
         orders = np.geomspace(1.01, 1e3, 2000)
-        return (orders * bound / (2 * made.sigma**2) + math.log(2 / delta) / (orders - 1)).min()
+        renyi = orders * bound / (2 * mechanism.sigma**2)
+        return (renyi + math.log(2 / delta) / (orders - 1)).min()
 
     assert exact < printed(bernstein_bound(200, 784, delta / 2))
     assert exact > printed(0.5 * 200 / 784)  # control: half of the mean of S is no bound
@@ -191,7 +195,7 @@ def smoothed_distance(points, weights, sigma):
 
 @pytest.mark.parametrize("sigma", [1.0, 5.0, 25.0])
 def test_property_1_noise_hides_no_difference(sigma):
-    """Laws with equal means: their smoothed distance is at least the difference of the standard deviations."""
+    """The smoothed distance of laws with equal means is at least that of their deviations."""
     spread = smoothed_distance(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), sigma)
     assert spread >= 0.99 * (math.sqrt(sigma**2 + 1) - sigma) > 0
     assert smoothed_distance(np.zeros(2), np.array([0.5, 0.5]), sigma) < 1e-6 * sigma
@@ -281,13 +285,11 @@ def test_theorems_a_6_a_7_a_10_by_enumeration():
     """Three answers of randomised response: eight outcomes, all likelihood-ratio tests."""
     likely = 1 / (1 + math.exp(-1.0))
     outcomes = list(itertools.product((0, 1), repeat=3))
-    p = np.array(
-        [math.prod(likely if bit else 1 - likely for bit in outcome) for outcome in outcomes]
-    )
-    q = np.array(
-        [math.prod(1 - likely if bit else likely for bit in outcome) for outcome in outcomes]
-    )
-    converter = PLDConverter(composed := randomised_response(1.0).self_compose(3))
+    n_ones = np.array([sum(outcome) for outcome in outcomes])
+    p = likely**n_ones * (1 - likely) ** (3 - n_ones)
+    q = (1 - likely) ** n_ones * likely ** (3 - n_ones)
+    composed = randomised_response(1.0).self_compose(3)
+    converter = PLDConverter(composed)
     for epsilon in (-1.0, 0.0, 0.5, 2.0):
         assert composed.get_delta_for_epsilon(epsilon) == pytest.approx(
             np.maximum(p - np.exp(epsilon) * q, 0).sum()
@@ -305,28 +307,26 @@ def test_table_3_of_gomez2025():
         1e-6: [0.03, 0.12, 0.24, 0.45, 0.84, 1.20, 1.53, 1.85],
         1e-9: [0.02, 0.09, 0.18, 0.35, 0.67, 0.97, 1.26, 1.54],
     }
-    found = {
-        delta: [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS]
-        for delta in gdp.DELTAS
-    }
-    assert found == printed
+    for delta in gdp.DELTAS:
+        mus = [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS]
+        assert mus == printed[delta]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 def test_proposition_6_1_pure_dp(epsilon):
-    mu, kink = pure_mu(epsilon), 1 / (1 + math.exp(epsilon))
+    mu = pure_mu(epsilon)
+    kink = 1 / (1 + math.exp(epsilon))
     alpha = np.concatenate(
         [np.geomspace(1e-12, 0.5, 2000), 1 - np.geomspace(1e-12, 0.5, 2000), [kink]]
     )
     curve = np.maximum(1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
     assert (curve >= gaussian_curve(mu)(alpha) - 1e-12).all()
-    assert curve[-1] == pytest.approx(
-        gaussian_curve(mu)(kink), rel=1e-9
-    )  # they touch at the kink: no smaller mu
+    # The curves touch at the kink: there is no smaller mu.
+    assert curve[-1] == pytest.approx(gaussian_curve(mu)(kink), rel=1e-9)
 
 
 def test_proposition_6_2_no_finite_mu():
-    """A mechanism that publishes the record with probability 1e-6 needs a mu that grows as alpha falls."""
+    """Publishing the record with probability 1e-6 needs a mu that grows as alpha falls."""
     alpha = np.array([1e-10, 1e-100, 1e-300])
     needed = stats.norm.isf(alpha) + stats.norm.isf((1 - 1e-6) * (1 - alpha))
     assert (np.diff(needed) > 10).all()
@@ -334,7 +334,7 @@ def test_proposition_6_2_no_finite_mu():
 
 
 def test_discriminator_features_depend_on_one_private_record():
-    """One step of training on batches that differ in one record moves the features of all other images."""
+    """A step of training on a neighbouring batch moves the features of all other images."""
     torch.manual_seed(0)
     network = FaceDiscriminator()
     private, public = torch.rand(2, 4, 3, 64, 64).unbind()
@@ -350,9 +350,7 @@ def test_discriminator_features_depend_on_one_private_record():
         return discriminator.eval().features(public).detach()
 
     first, second = trained_on(private), trained_on(neighbour)
-    assert torch.equal(
-        first, trained_on(private)
-    )  # control: the same batch gives the same features
+    assert torch.equal(first, trained_on(private))  # control: the same batch
     assert (first - second).norm(dim=1).min() > 0
     assert first.shape[1] == 8192
 
@@ -396,35 +394,31 @@ def test_property_2_holds_for_the_root_only():
 def test_comparators_against_dp_accounting():
     from dp_accounting import GaussianDpEvent, rdp
 
-    moment = float(
-        log_moment(3.0, 6.0, 1.0, 16)
-    )  # without sampling: the RDP of a Gaussian at order 17
+    # Without sampling it is the RDP of a Gaussian at order 17.
+    moment = float(log_moment(3.0, 6.0, 1.0, 16))
     reference = rdp.RdpAccountant([17])
     reference.compose(GaussianDpEvent(2.0))
-    # dp_accounting's conversion subtracts ln(order) / (order - 1) and adds ln(1 - 1 / order) to the classical one.
+    # The conversion of dp_accounting subtracts ln(order) / (order - 1) from the classical one and
+    # adds ln(1 - 1 / order).
     improvement = math.log(17) / 16 - math.log1p(-1 / 17)
     epsilon = (moment - math.log(1e-5)) / 16
     assert epsilon == pytest.approx(reference.get_epsilon(1e-5) + improvement, rel=1e-9)
     bayes = BayesianAccountant(16, n_steps=10)
-    bayes.step(
-        [3.0] * 5, sigma=6.0, rate=1.0
-    )  # equal distances, no spread: the classical accountant
+    # Equal distances have no spread, which gives the classical accountant.
+    bayes.step([3.0] * 5, sigma=6.0, rate=1.0)
     assert bayes.total == pytest.approx(moment, rel=1e-12)
 
 
 def test_table_2_printed_rows():
     rows = {row["dataset"]: row for row in wdp.printed_rows()}
     betas = {name: row["least_beta"] for name, row in rows.items()}
-    assert betas == pytest.approx(
-        {"MNIST": 30.3, "CIFAR-10": 44.3, "SVHN": 57.6, "Fashion-MNIST": 51.2}, abs=0.05
-    )
-    assert rows["Fashion-MNIST"]["p_attack_dp_is"] == pytest.approx(
-        0.9478, abs=1e-4
-    )  # 0.623 is printed
-    wrong = {
-        (name, notion)
-        for name, row in rows.items()
-        for notion in ("dp", "bdp", "wdp")
-        if abs(row[f"p_attack_{notion}"] - row[f"p_attack_{notion}_is"]) > 1e-3
-    }
+    expected = {"MNIST": 30.3, "CIFAR-10": 44.3, "SVHN": 57.6, "Fashion-MNIST": 51.2}
+    assert betas == pytest.approx(expected, abs=0.05)
+    probability = rows["Fashion-MNIST"]["p_attack_dp_is"]
+    assert probability == pytest.approx(0.9478, abs=1e-4)  # 0.623 is printed
+    wrong = set()
+    for name, row in rows.items():
+        for notion in ("dp", "bdp", "wdp"):
+            if abs(row[f"p_attack_{notion}"] - row[f"p_attack_{notion}_is"]) > 1e-3:
+                wrong.add((name, notion))
     assert wrong == {("MNIST", "dp"), ("SVHN", "dp"), ("Fashion-MNIST", "dp")}

@@ -1,4 +1,4 @@
-"""Adaptation experiments on tiny settings: data, errata 4 and 5, the attack, and the tables' form."""
+"""Adaptation experiments on tiny settings: methods, published algorithm, fallback, frames."""
 
 import json
 from dataclasses import replace

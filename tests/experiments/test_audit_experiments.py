@@ -1,4 +1,4 @@
-"""Audit experiments: canaries, the leak of a gradient, one-run bounds, broken mechanisms and their twins."""
+"""Audit experiments: canaries, leaks, one-run bounds, broken mechanisms and their twins."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Generation experiments on tiny settings: cells, rows that are kept, and what their measures are."""
+"""Generation experiments on tiny settings: cells, rows, and what their measures are."""
 
 import json
 import math

@@ -72,7 +72,7 @@ def test_cells_resume_in_new_run_directories(small, tmp_path, monkeypatch):
 
 
 def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
-    """Stopped after a checkpoint, a run ends with the weights of a run that was never stopped, bit for bit."""
+    """A stopped run ends with the weights of a run that was never stopped, bit for bit."""
     monkeypatch.setattr(checkpoints, "EVERY", 2)
     private = enlarged().train
     path = tmp_path / "run.pt"
@@ -104,7 +104,7 @@ def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_rows_of_the_paper(tmp_path, monkeypatch):
-    """Cut short, on digits: a row for each method and changed setting, with the printed number; cells are kept."""
+    """Cut short, on digits: a row for each method and changed setting, with the printed number."""
     monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
     monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", 200)
