@@ -1,4 +1,4 @@
-"""Configs of ``dpswd fit`` run some steps on a small fake of their data; those of generate are constants."""
+"""Every shipped config is executed: those of ``dpswd fit`` on a small fake of their data."""
 
 import json
 import re
@@ -17,78 +17,101 @@ CONFIGS = [
     *sorted((ROOT / "configs").glob("*.yaml")),
     *sorted((ROOT / "experiments" / "generation").glob("*.yaml")),
 ]
-TRAINED = [path for path in CONFIGS if "model" in (yaml.safe_load(path.read_text()) or {})]
-CONSTANTS = [path for path in CONFIGS if path not in TRAINED and not path.stem.startswith("adapt")]
+QUICK = [
+    *("--trainer.max_steps", "3"),
+    *("--trainer.log_every_n_steps", "1"),
+    *("--trainer.enable_progress_bar", "false"),
+]
+
+
+def content(path):
+    return yaml.safe_load(path.read_text()) or {}
+
+
+def is_of_fit(path):
+    return "model" in content(path)
+
+
+def is_of_adapt(path):
+    return "method" in content(path)
+
+
+def is_of_folders(path):
+    return "size" in content(path)
+
+
+def named(paths):
+    return [pytest.param(path, id=path.stem) for path in paths]
+
+
+OF_FIT = [path for path in CONFIGS if is_of_fit(path)]
+OF_GENERATE = [path for path in CONFIGS if not is_of_fit(path) and not is_of_adapt(path)]
 
 
 @pytest.fixture(scope="module")
 def fake_root(tmp_path_factory):
     """MNIST, Fashion-MNIST and faces in their layouts, with random pixels."""
-    root, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
     for name in ("MNIST", "FashionMNIST"):
         raw = root / name / "raw"
         raw.mkdir(parents=True)
         for split, count in (("train", 60_000), ("t10k", 100)):
-            images = np.broadcast_to(
-                rng.integers(0, 256, (100, 28, 28)), (count // 100, 100, 28, 28)
-            )
-            write_idx(raw / f"{split}-images-idx3-ubyte", images.reshape(count, 28, 28))
+            # A hundred images, repeated without a copy in memory.
+            images = rng.integers(0, 256, (100, 28, 28))
+            repeated = np.broadcast_to(images, (count // 100, 100, 28, 28))
+            write_idx(raw / f"{split}-images-idx3-ubyte", repeated.reshape(count, 28, 28))
             write_idx(raw / f"{split}-labels-idx1-ubyte", rng.integers(0, 10, count))
-    return write_images(
-        root, {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(120)}
-    )
+    faces = {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(120)}
+    return write_images(root, faces)
 
 
-@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
-def test_every_config_of_fit_runs(path, tmp_path, fake_root):
-    words = [
-        "fit",
-        "--config",
-        str(path),
-        "--data.root",
-        str(fake_root),
-        "--trainer.default_root_dir",
-        str(tmp_path),
-    ]
-    few = [
-        "--trainer.max_steps",
-        "3",
-        "--trainer.log_every_n_steps",
-        "1",
-        "--trainer.enable_progress_bar",
-        "false",
-    ]
-    assert main([*words, *few]) == 0
-    facts = json.loads((tmp_path / "privacy.json").read_text())
-    assert facts["sound"] is facts["private"] is True
-    assert facts["epsilon"] <= facts["target_epsilon"]
+@pytest.mark.parametrize("path", named(OF_FIT))
+def test_config_of_fit_runs(path, tmp_path, fake_root):
+    arguments = ["fit", "--config", str(path), "--data.root", str(fake_root)]
+    assert main([*arguments, "--trainer.default_root_dir", str(tmp_path), *QUICK]) == 0
+    privacy = json.loads((tmp_path / "privacy.json").read_text())
+    assert privacy["sound"]
+    assert privacy["private"]
+    assert privacy["epsilon"] <= privacy["target_epsilon"]
     ledger = Ledger.open_existing(tmp_path / "ledger.jsonl")
-    assert facts["releases_made"] == facts["planned_releases"] == ledger.n_releases
+    assert privacy["releases_made"] == privacy["planned_releases"] == ledger.n_releases
 
 
-@pytest.mark.parametrize("path", CONSTANTS, ids=lambda path: path.stem)
-def test_every_config_of_generate_runs(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", named(path for path in OF_GENERATE if not is_of_folders(path)))
+def test_config_of_generate_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    constants = yaml.safe_load(path.read_text()) or {}
-    if {"size", "channels"} & set(constants):
-        return  # constants of folders of images
-    values = (
-        {"features": rng.random((60, 9))}
-        if "radius" in constants
-        else {"images": rng.random((60, 28, 28))}
-    )
+    if "radius" in content(path):
+        # Vectors of norm 1, which is the radius of the config.
+        vectors = rng.normal(size=(60, 9))
+        values = {"features": vectors / np.linalg.norm(vectors, axis=1, keepdims=True)}
+    else:
+        values = {"images": rng.random((60, 28, 28))}
     np.savez("records.npz", **values, labels=np.arange(60) % 3)
-    assert (
-        main(["generate", "records.npz", "--config", str(path), "--delta", "1e-3", "--out", "run"])
-        == 0
-    )
+    options = ["--config", str(path), "--delta", "1e-3", "--out", "run"]
+    assert main(["generate", "records.npz", *options]) == 0
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_configs_name_the_package_only(path):
-    """The wheel carries neither models nor experiments, and no config names a machine."""
+@pytest.mark.parametrize("path", named(path for path in OF_GENERATE if is_of_folders(path)))
+def test_config_of_generate_for_folders_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    images = {f"photos/{'ab'[i % 2]}/{i}.png": rng.integers(0, 256, (40, 40, 3)) for i in range(60)}
+    write_images(tmp_path, images)
+    options = ["--config", str(path), "--classes", "a", "b", "--delta", "1e-3", "--out", "run"]
+    assert main(["generate", "photos", *options]) == 0
+
+
+@pytest.mark.parametrize("path", named(CONFIGS))
+def test_config_names_classes_of_the_package_only(path):
+    """The wheel carries neither models nor experiments."""
+    assert set(re.findall(r"class_path: (\w+)", path.read_text())) <= {"dpswd"}
+
+
+@pytest.mark.parametrize("path", named(CONFIGS))
+def test_config_starts_with_a_comment_and_names_no_machine(path):
     text = path.read_text()
-    assert set(re.findall(r"class_path: (\w+)", text)) <= {"dpswd"}
     assert text.startswith("# ")
-    assert " /" not in text.replace("$DPSWD_DATA or ./data", "")
+    assert " /" not in text
+    assert all(len(line) <= 100 for line in text.splitlines())
