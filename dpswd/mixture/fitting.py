@@ -103,8 +103,8 @@ def fit(
     Args:
         records: The private records; their number, shape, classes, bounds and kinds are public.
         budget: The budget, not entered; its queries are set here.
-        structure: What is released and how the budget is shared; ``None`` for the
-            :func:`~dpswd.mixture.forecast.forecast` of the records and the budget.
+        structure: What is released and how the budget is shared, chosen from public numbers only;
+            ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0
             (vectors).
         radius: Public guess of the norm of a centred vector, for vectors without bounds.

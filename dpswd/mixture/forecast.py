@@ -57,14 +57,14 @@ _HIDING_PART = 0.6
 
 # Most levels of brightness in the histogram of the pixels.
 MAX_LEVELS = 32
-# Fewer levels than this give no tone curve worth its share.
+# With fewer levels, no histogram is released.
 _LEAST_LEVELS = 4
 # Expected count of a level, in standard deviations of its noise.
 _LEVEL_SIGNAL = 4
 
 # Bound on a row over its root mean square norm, with several cells: few rows are clipped.
 _CELL_HEADROOM = 1.2
-# The same with one cell per class: longer rows are clipped, and shorter ones have less noise.
+# The same with one cell per class: longer rows are clipped, and the noise is smaller in comparison.
 _CLASS_HEADROOM = 1.0
 # Bound on rows about the mean of their class, with one cell. The noise of a second moment grows
 # with the square of the bound; the variance that clipping takes is given back by one factor.
