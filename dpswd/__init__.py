@@ -1,7 +1,7 @@
 """Private generators, a differentially private sliced Wasserstein loss, accounting.
 
-Public names are imported on first use, so that accounting works without importing torch, and the core without
-lightning, torchvision, scikit-learn or matplotlib.
+Public names are imported on first use, so that accounting works without importing torch, and the
+core without lightning, torchvision, scikit-learn or matplotlib.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
 """Provenance of weights: the runs whose releases a module has seen.
 
 The metadata of the ``state_dict`` of a module carry the identifiers of the runs. ``torch.save`` and
-``copy.deepcopy`` keep them. A dictionary that is rebuilt from its items loses them; such weights are
-not recognised.
+``copy.deepcopy`` keep them. A dictionary that is rebuilt from its items loses them; such weights
+are not recognised.
 """
 
 from collections.abc import Iterable

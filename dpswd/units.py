@@ -1,7 +1,8 @@
 """Units of privacy: which records belong to one person, and which of them enter.
 
-A unit has exactly c entries, c = ``per_unit``: c of its records, drawn at random without replacement, or
-all of them, repeated in turn, if it has fewer. Definitions and proofs: docs/theory/units.md.
+A unit has exactly c entries, c = ``per_unit``: c of its records, drawn at random without
+replacement, or all of them, repeated in turn, if it has fewer. Definitions and proofs:
+docs/theory/units.md.
 """
 
 from collections.abc import Sequence

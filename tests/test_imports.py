@@ -64,7 +64,8 @@ TRAINING = (
     ],
 )
 def test_without_the_packages_for_training(statement, status, printed, tmp_path):
-    code = f"import sys; sys.modules.update(dict.fromkeys({TRAINING})); {statement}"  # None: importing it fails
+    # None: importing it fails.
+    code = f"import sys; sys.modules.update(dict.fromkeys({TRAINING})); {statement}"
     command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == status, done.stderr

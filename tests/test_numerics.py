@@ -152,8 +152,9 @@ def test_bf16_mixed_does_not_touch_clipping_projections_norms_or_noise():
 class LowBits:
     """The attack of Jin et al. (2022) on Box and Muller's noise: are the words behind it whole numbers?
 
-    A pair of noisy values and a guess of the exact ones give a radius, the radius a uniform number, and that was a
-    multiple of 2^-53. Pairs in the tail, whose words are small, can be told to a fraction of one.
+    A pair of noisy values and a guess of the exact ones give a radius, the radius a uniform number,
+    and that was a multiple of 2^-53. Pairs in the tail, whose words are small, can be told to a
+    fraction of one.
     """
 
     def __init__(self):

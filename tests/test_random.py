@@ -123,7 +123,8 @@ def test_normal_equals_box_muller(pairs, count, monkeypatch):
         angle = angle * 2 * np.longdouble(math.pi) / 2**53
         parts.append(radius * np.stack([np.cos(angle), np.sin(angle)]))
     exact = np.concatenate(parts, axis=1).ravel()[:count]
-    # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the rest by a few ulps
+    # the product 2 pi u is off by an ulp of 2 pi at most (and pi itself by 1e-16 relative); the
+    # rest by a few ulps
     assert np.abs(normal(SeededRandom(4), (count,)).numpy() - exact).max() < 10 * 2.0**-53 * float(
         exact.max()
     )

@@ -46,7 +46,8 @@ def installed(tmp_path_factory):
             python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place
         ).strip()
     )
-    # a path in a .pth file is searched, but the .pth files there (that of the editable install) are not read
+    # a path in a .pth file is searched, but the .pth files there (that of the editable install) are
+    # not read
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place / "venv" / "bin"
 

@@ -1,7 +1,7 @@
 """Ledger of releases: an append-only file that is written before noise is drawn.
 
-A ledger holds the releases of one run, or those of several runs on the same records that share one budget
-(:class:`dpswd.accounting.shared_ledger.SharedLedger`). Every line is a JSON object:
+A ledger holds the releases of one run, or those of several runs on the same records that share one
+budget (:class:`dpswd.accounting.shared_ledger.SharedLedger`). Every line is a JSON object:
 
 ===========  =========================================================================================
 ``kind``     further fields
@@ -14,16 +14,20 @@ redraw       n (the last release of its run, whose noise is drawn again after a 
 stored       n (a release whose value is in the run directory); only in a shared ledger
 ===========  =========================================================================================
 
-When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. When a write fails, the file
-is what it was before. Processes never overwrite each other's lines (on Windows, the user must see to it).
+When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. When a
+write fails, the file is what it was before. Processes never overwrite each other's lines (on
+Windows, the user must see to it).
 
-A release and a redraw each permit one draw of noise. They carry the session, a random identifier of the process that
-wrote the line, so that copies of a run directory that go on separately have different ledgers.
+A release and a redraw each permit one draw of noise. They carry the session, a random identifier of
+the process that wrote the line, so that copies of a run directory that go on separately have
+different ledgers.
 
-A run costs its plan, even if it made fewer releases: the decision to stop may depend on private records.
+A run costs its plan, even if it made fewer releases: the decision to stop may depend on private
+records.
 
-Every line carries the SHA-256 of all lines before it, so that a changed, removed or inserted line is detected. Lines
-missing at the end are not: compare :attr:`Ledger.head` with a copy that was published or stored in a checkpoint.
+Every line carries the SHA-256 of all lines before it, so that a changed, removed or inserted line
+is detected. Lines missing at the end are not: compare :attr:`Ledger.head` with a copy that was
+published or stored in a checkpoint.
 """
 
 import contextlib
@@ -49,7 +53,8 @@ FORMAT = 4
 READABLE_FORMATS = (3, 4)  # version 0.3 wrote format 3, without sessions, redraws and stored
 HANDED_OVER = "handed over by the caller"
 CONDITIONS = [
-    "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for each release.",
+    "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for "
+    "each release.",
     "Every row depends on one record only.",
     "Nothing else that leaves the private side reads the records.",
 ]
@@ -190,7 +195,8 @@ class Ledger:
         """Raise unless the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
         if run not in self.runs or head not in ("", *self.heads):
             raise LedgerError(
-                f"Expected run {run} with the releases of the checkpoint in {self.path}, got other lines: the ledger "
+                f"Expected run {run} with the releases of the checkpoint in {self.path}, got "
+                f"other lines: the ledger "
                 "was cut, or is that of a different run; the run cannot be resumed."
             )
 
@@ -271,7 +277,8 @@ class Ledger:
                 yield file
         except OSError as error:
             raise LedgerError(
-                f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no release was made."
+                f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no "
+                f"release was made."
             ) from None
         finally:
             self._file = None
@@ -283,7 +290,8 @@ class Ledger:
         rest = content.removeprefix(self._last_line)
         if not content.startswith(self._last_line) or (b"\n" in rest and not self.shared):
             raise LedgerError(
-                f"Expected {self.path} to end as this run left it, got other content, or lines of a second process; "
+                f"Expected {self.path} to end as this run left it, got other content, or lines "
+                f"of a second process; "
                 "no release was made."
             )
         self._replay(rest)
@@ -336,7 +344,8 @@ class Ledger:
             self._last_line = line + b"\n"
         if rest and not _is_incomplete_line(rest):
             raise LedgerError(
-                f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged one."
+                f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a "
+                f"damaged one."
             )
         self.torn = bool(rest)
 
@@ -454,7 +463,8 @@ def _check_unused(path: Path, content: bytes) -> None:
         if is_unused and has_started_as_ledger:
             return
     raise InputError(
-        f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), or choose another "
+        f"Expected no ledger at {path}, got an existing file; resume that run (resume, "
+        f"ckpt_path), or choose another "
         "file or directory (run_dir, --out)."
     )
 

@@ -30,7 +30,8 @@ _NOT_ADAPTIVE = (
 class SharedLedger(Ledger):
     """The releases of several runs on the same records, and the total budget of these runs.
 
-    A run reserves its whole plan, under the file's lock, before it draws any noise, and can release nothing else.
+    A run reserves its whole plan, under the file's lock, before it draws any noise, and can release
+    nothing else.
     """
 
     @classmethod
@@ -79,7 +80,8 @@ class SharedLedger(Ledger):
         delta = self.delta
         if sizes and delta * sizes[0] >= 1:
             raise InputError(
-                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got {delta:g}."
+                f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got "
+                f"{delta:g}."
             )
         total = self._epsilon([*reserved, *groups])
         if total > limit:
@@ -100,7 +102,8 @@ class SharedLedger(Ledger):
         """Raise unless the plan of a run in this ledger has a further release of the mechanism."""
         if run not in self.runs:
             raise LedgerError(
-                f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was made."
+                f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was "
+                f"made."
             )
         if draw.is_repeated:
             return
@@ -129,10 +132,11 @@ class SharedLedger(Ledger):
 class RunLedger:
     """The ledger of one run, together with the lines of the run in a shared ledger, if it has one.
 
-    A line is written to the ledger of the run first and to the shared ledger afterwards, both under the lock of the
-    shared one. Before that, both must hold the same draws of the run. A copy of a run directory is refused for this
-    reason when another copy has gone on. A process that is killed between both lines leaves the last one out of the
-    shared ledger; the next process adds it (docs/theory/private-side.md, Proposition 28).
+    A line is written to the ledger of the run first and to the shared ledger afterwards, both under
+    the lock of the shared one. Before that, both must hold the same draws of the run. A copy of a
+    run directory is refused for this reason when another copy has gone on. A process that is killed
+    between both lines leaves the last one out of the shared ledger; the next process adds it
+    (docs/theory/private-side.md, Proposition 28).
 
     Attributes:
         own: The ledger in the run directory.

@@ -330,7 +330,8 @@ def audit(
     """
     if not mechanism.is_private:
         raise InputError(
-            "Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims nothing."
+            "Expected a mechanism without noise_seed, got one with: it is NOT PRIVATE and claims "
+            "nothing."
         )
 
     game = partial(ProjectionGame, mechanism, sample_size, seed=seed, loss=loss)

@@ -1,8 +1,8 @@
 """Privacy budget of a run: calibration, recording of releases, resume and statement. Knows no framework.
 
-The plan is a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`). Where several processes work
-together, rank 0 keeps the run directory (:mod:`dpswd.budget.run_directory`); all ranks count, and each of them can
-refuse.
+The plan is a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`). Where
+several processes work together, rank 0 keeps the run directory (:mod:`dpswd.budget.run_directory`);
+all ranks count, and each of them can refuse.
 """
 
 import contextlib
@@ -367,7 +367,8 @@ class RunBudget(Recorder):
         plan = Plan.from_header(own.header)
         if not plan.matches(requests):
             raise InputError(
-                "Expected the mechanisms of the resumed run, got different ones; use its config.yaml."
+                "Expected the mechanisms of the resumed run, got different ones; use its "
+                "config.yaml."
             )
         recovered = directory.resume(own, shared, plan, point)
         return self._opened_run(own, plan, recovered)
@@ -428,8 +429,8 @@ class RunBudget(Recorder):
         """Return the content of ``privacy.json``.
 
         ``epsilon`` and ``mu`` cover ``run``. The weights have seen the releases of
-        ``weights_from_runs``; the total of a shared ledger is in ``across_runs``. ``sound`` is False
-        where the guarantee depends on ``conditions``.
+        ``weights_from_runs``; the total of a shared ledger is in ``across_runs``. ``sound`` is
+        False where the guarantee depends on ``conditions``.
 
         Raises:
             InputError: If no run has been started.
@@ -476,13 +477,14 @@ class RunBudget(Recorder):
 class Budget(RunBudget):
     r"""Budget of a method that releases queries of all records, or a loss, as a context manager.
 
-    Within the context each may be released ``n_releases`` times, queries with noise for their share of :math:`\mu^2`
-    (Dong2022, Corollary 3.3). The directory then holds config.yaml, ledger.jsonl, privacy.json and the releases.
+    Within the context each may be released ``n_releases`` times, queries with noise for their share
+    of :math:`\mu^2` (Dong2022, Corollary 3.3). The directory then holds config.yaml, ledger.jsonl,
+    privacy.json and the releases.
 
     Args:
         records: The records; every query reads all of them.
-        queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one gets the rest of the budget. They
-            may be set before the context is entered.
+        queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one gets the rest
+            of the budget. They may be set before the context is entered.
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; below 1 / N.
         run_dir: The run directory; a directory with the ledger of a run is refused.
@@ -490,7 +492,8 @@ class Budget(RunBudget):
         config: Plain values that describe the method, written to config.yaml.
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
-        resume: Finish the run in ``run_dir``, if there is one. Its releases are read from their files.
+        resume: Finish the run in ``run_dir``, if there is one. Its releases are read from their
+            files.
 
     Raises:
         InputError: If a share or a number is out of range, or the directory cannot be used.
@@ -524,7 +527,8 @@ class Budget(RunBudget):
         super().__init__(Target(target_epsilon, target_delta, accountant), shared_ledger)
         if not isinstance(records, PrivateRecords):
             raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: PrivateRecords(X, y)."
+                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: "
+                f"PrivateRecords(X, y)."
             )
         at_least(1, n_releases=n_releases)
         self.records = records

@@ -1,6 +1,7 @@
 """Search for earlier runs with the same public facts, since the budgets of runs on the same records add up.
 
-Only public facts are compared: the number of records, their shape and their classes. Nothing of a record is stored.
+Only public facts are compared: the number of records, their shape and their classes. Nothing of a
+record is stored.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Run directory: ledger, stored releases, and what a killed run left behind.
 
-A release is written durably in this order: a marker ``RUN_DIR/releases/000001.drawing``, its line in the ledger, and
-after the noise its value in ``000001.pt``. Then the marker is removed, and the value is returned once no other process
-has gone on with the run. A release with a marker and without a value was not returned. A resumed run draws its noise
-again, after a line ``redraw`` (docs/theory/private-side.md, Propositions 26 and 28).
+A release is written durably in this order: a marker ``RUN_DIR/releases/000001.drawing``, its line
+in the ledger, and after the noise its value in ``000001.pt``. Then the marker is removed, and the
+value is returned once no other process has gone on with the run. A release with a marker and
+without a value was not returned. A resumed run draws its noise again, after a line ``redraw``
+(docs/theory/private-side.md, Propositions 26 and 28).
 """
 
 import threading
@@ -119,7 +120,8 @@ class RunDirectory:
         own = Ledger.open_existing(self._ledger_path)
         if not own.header.keys() >= _RUN_FACTS:
             raise LedgerError(
-                f"Expected the ledger of a run at {own.path}, got one without plan or budget; check "
+                f"Expected the ledger of a run at {own.path}, got one without plan or budget; "
+                f"check "
                 "the run directory."
             )
         own.check_resumable(str(own.header["run"]), point.ledger_head)
@@ -154,8 +156,9 @@ class RunDirectory:
     def _stored_releases(self, plan: Plan, n_used: int) -> tuple[StoredRelease, ...]:
         """Read the stored releases that the checkpoint does not contain.
 
-        A mechanism with one planned release is read in any case: a module that has its value does not ask for it.
-        ``n_used`` is the number of releases of the plan's last mechanism that the checkpoint contains.
+        A mechanism with one planned release is read in any case: a module that has its value does
+        not ask for it. ``n_used`` is the number of releases of the plan's last mechanism that the
+        checkpoint contains.
         """
         releases: list[StoredRelease] = []
         n_passed = Counter[Mechanism]()
@@ -222,7 +225,8 @@ class RunDirectory:
         """Write the noisy values of the release that this thread has recorded, before they are returned.
 
         Raises:
-            LedgerError: If another process has gone on with the run; the values must not be returned.
+            LedgerError: If another process has gone on with the run; the values must not be
+                returned.
         """
         number = self._number_by_thread.pop(threading.get_ident())
         content = {

@@ -89,8 +89,8 @@ class RunStatement:
     def guarantee_of_weights(self) -> Guarantee:
         """Return the guarantee of weights that depend on this run, of all runs that they have seen.
 
-        If the weights have seen other runs, too, the numbers are those of the shared ledger; without
-        one there are none.
+        If the weights have seen other runs, too, the numbers are those of the shared ledger;
+        without one there are none.
         """
         guarantee = self.guarantee
         if set(guarantee.weights_from_runs) - {guarantee.run}:

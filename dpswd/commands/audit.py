@@ -47,19 +47,18 @@ def show(result: dict[str, Any]) -> None:
     print(f"mu       at least {result['mu_lower']:.4g}, claimed {result['mu_claimed']:.4g}")
     epsilons = f"at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}"
     print(f"epsilon  {epsilons}   at delta {result['delta']:g}")
-    print(
-        f"verdict  {'passed: the claim was not refuted' if result['passed'] else 'REFUTED: the claim is false'}"
-    )
+    verdict = "REFUTED: the claim is false"
+    if result["passed"]:
+        verdict = "passed: the claim was not refuted"
+    print(f"verdict  {verdict}")
     print(f"game     {result['trials']} runs on each of two neighbouring data sets")
-    print(
-        f"test     error rates at most {result['fpr']:.3g} and {result['fnr']:.3g}, where the claimed curve allows"
-    )
-    print(
-        f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {100 * result['confidence']:g} % confidence"
-    )
+    rates = f"at most {result['fpr']:.3g} and {result['fnr']:.3g}"
+    print(f"test     error rates {rates}, where the claimed curve allows")
+    confidence = f"{100 * result['confidence']:g} % confidence"
+    print(f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {confidence}")
     if result["releases_audited"] < result["n_releases"]:
-        of = f"{result['releases_audited']} of {result['n_releases']} releases"
-        print(f"note     runs and claims are of {of}; --trials uses all of them")
+        releases = f"{result['releases_audited']} of {result['n_releases']} releases"
+        print(f"note     runs and claims are of {releases}; --trials uses all of them")
     if result["best_provable_mu"] < result["mu_claimed"]:
         print(
             f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}"

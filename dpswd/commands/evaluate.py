@@ -93,7 +93,8 @@ def evaluate_pair(
         synthetic: Synthetic records.
         real: Real records; their test part is used if there is one.
         directory: Where the files are written.
-        public: Whether the real records are public. Figures on private records are no part of a run.
+        public: Whether the real records are public. Figures on private records are no part of a
+            run.
         classifiers: Names of the classifiers; by default all that suit the records.
 
     Raises:

@@ -72,7 +72,8 @@ def show(result: dict[str, Any]) -> None:
         )
     for run in result["runs"]:
         print(
-            f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned releases made"
+            f"  run {run['run']}: {run['releases_made']} of {run['releases_planned']} planned "
+            f"releases made"
         )
     for name, cost in (("made", result["made"]), ("planned", result)):
         epsilon = round_up(cost["epsilon"], 3)

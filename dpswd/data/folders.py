@@ -289,7 +289,8 @@ def _list(path: Path) -> _Listing:
     What systems and tools keep is left out: .git, __MACOSX.
 
     Raises:
-        InputError: If a folder cannot be listed, or a link gives a second name to a folder or image.
+        InputError: If a folder cannot be listed, or a link gives a second name to a folder or
+            image.
     """
     images = []
     folders = []

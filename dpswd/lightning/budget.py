@@ -40,33 +40,38 @@ _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
 class PrivacyBudget(L.Callback):
     """Calibrates the noise of a module's releases and keeps the run within the budget.
 
-    The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both. The training loader
-    is a :class:`~dpswd.ReleaseLoader`; its number of releases is the plan, whatever ``max_epochs`` and ``max_steps``
-    say, and training ends when the plan is used up. Each query has its share of the budget; the
-    loss, or without a loss the last query, has the remainder.
+    The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both.
+    The training loader is a :class:`~dpswd.ReleaseLoader`; its number of releases is the plan,
+    whatever ``max_epochs`` and ``max_steps`` say, and training ends when the plan is used up. Each
+    query has its share of the budget; the loss, or without a loss the last query, has the
+    remainder.
 
-    A module may hand tensors of its own loader to the loss instead: give ``sample_size`` and ``n_releases``. Ledger,
-    ``privacy.json`` and report call such a run conditional and name the conditions.
+    A module may hand tensors of its own loader to the loss instead: give ``sample_size`` and
+    ``n_releases``. Ledger, ``privacy.json`` and report call such a run conditional and name the
+    conditions.
 
-    Several processes (``strategy="ddp"``) make every release together: N, B, T and epsilon are those of one process;
-    rank 0 keeps the ledger. Every rank generates public records of its own, and the gradients are averaged.
+    Several processes (``strategy="ddp"``) make every release together: N, B, T and epsilon are
+    those of one process; rank 0 keeps the ledger. Every rank generates public records of its own,
+    and the gradients are averaged.
 
     Args:
         target_epsilon: Budget of this run.
         target_delta: Budget of this run; well below 1 / N.
         accountant: ``"pld"`` (exact) or ``"rdp"`` (autodp's bound).
-        run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's ``default_root_dir``
-            if not given.
-        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``, whose header states
-            their total budget. The whole plan of this run is charged to it before the first release.
+        run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's
+            ``default_root_dir`` if not given.
+        shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``,
+            whose header states their total budget. The whole plan of this run is charged to it
+            before the first release.
         sample_size: Number N of records, where tensors are handed over.
         n_releases: Number T of releases, where tensors are handed over.
 
     Raises:
-        InputError: At the start of training, if budget, module, loader, processes, ledger or checkpoint do not fit.
+        InputError: At the start of training, if budget, module, loader, processes, ledger or
+            checkpoint do not fit.
 
     Example:
-        >>> budget = PrivacyBudget(target_epsilon=10.0, target_delta=1e-5)  # L.Trainer(callbacks=[budget], ...)
+        >>> budget = PrivacyBudget(target_epsilon=10.0, target_delta=1e-5)
         >>> budget.target_epsilon
         10.0
     """
@@ -84,7 +89,8 @@ class PrivacyBudget(L.Callback):
         self._target = Target(target_epsilon, target_delta, accountant)
         if (sample_size is None) != (n_releases is None):
             raise InputError(
-                "Expected sample_size and n_releases together, for tensors that are handed over, got one."
+                "Expected sample_size and n_releases together, for tensors that are handed over, "
+                "got one."
             )
         self._handed_over: _Source | None = None
         if sample_size is not None and n_releases is not None:
@@ -158,18 +164,21 @@ class PrivacyBudget(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Move this callback to the front, and let its budget record the releases of the module."""
-        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it at run time
+        others = [callback for callback in callbacks if callback is not self]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
             raise InputError(
                 "Expected one PrivacyBudget among the trainer's callbacks, got several; keep one."
             )
-        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]  # a new list: Lightning iterates over the old
+        # A new list: Lightning iterates over the old.
+        trainer.callbacks = [self, *others]  # type: ignore[attr-defined]
         self._trainer = trainer
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
                 actual = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
                 raise InputError(
-                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got {actual}."
+                    f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
+                    f"{actual}."
                 )
             self._resume_point = None
             self._n_used_before = 0
@@ -184,12 +193,18 @@ class PrivacyBudget(L.Callback):
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
         is_resumed = self._resume_point is not None
         if trainer.ckpt_path is not None and not is_resumed:
-            actual = f"{trainer.ckpt_path}, whose weights may depend on private records; start a new run without it"
+            actual = (
+                f"{trainer.ckpt_path}, whose weights may depend on private records; start a new "
+                f"run without it"
+            )
             raise InputError(
                 f"Expected a checkpoint of a run within a PrivacyBudget, got {actual}."
             )
         if self._earlier_recorders and (not is_resumed or None in self._earlier_recorders):
-            remedy = "release in training steps only, and start with a new module, or resume from the checkpoint"
+            remedy = (
+                "release in training steps only, and start with a new module, or resume from the "
+                "checkpoint"
+            )
             raise InputError(
                 f"Expected a module without releases before the run, got some; {remedy}."
             )
@@ -206,7 +221,10 @@ class PrivacyBudget(L.Callback):
         losses = _parts(pl_module, DPSlicedWassersteinLoss)
         queries = _parts(pl_module, GaussianQuery)
         if len(losses) > 1 or not (losses or queries):
-            actual = f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the module"
+            actual = (
+                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of "
+                f"the module"
+            )
             raise InputError(
                 f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."
             )
@@ -318,16 +336,21 @@ class PrivacyBudget(L.Callback):
         if not isinstance(loader, ReleaseLoader):
             if self._handed_over is not None:
                 return self._handed_over
-            actual = f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and n_releases"
+            actual = (
+                f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and "
+                f"n_releases"
+            )
             raise InputError(
-                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got {actual}."
+                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got "
+                f"{actual}."
             )
         loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         for loss in losses:
             batch_size = loss.mechanism.batch_size
             if batch_size != loader.batch_size:
                 raise InputError(
-                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; make it equal."
+                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; "
+                    f"make it equal."
                 )
         return _Source(loader.records, len(loader.records), loader.n_releases)
 

@@ -17,8 +17,8 @@ from dpswd.loss import Release
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints atomically and verifies their checksums when it reads them.
 
-    Lightning's own plugin copies from a temporary directory, which may be another file system; a crash during the copy
-    leaves a partial file.
+    Lightning's own plugin copies from a temporary directory, which may be another file system; a
+    crash during the copy leaves a partial file.
     """
 
     def save_checkpoint(
@@ -38,7 +38,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             )
             dict(content["state_dict"])  # that of a module, in a checkpoint
         except Exception as error:  # torch.load raises many exception types on damaged files
-            actual = f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt file of a run"
+            actual = (
+                f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt "
+                f"file of a run"
+            )
             raise InputError(f"Expected a checkpoint at {path}, got {actual}.") from None
         return content
 

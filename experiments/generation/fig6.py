@@ -1,8 +1,8 @@
 """Rakotomamonjy2021, Figure 6: faces by the default generator.
 
-docs/celeba.md shows the result. The generator runs without privacy and with it. The last line has the noise of
-the paper's 162,000 records: the private faces again and again, so that it protects no face.
-``fig6_published`` is the published algorithm.
+docs/celeba.md shows the result. The generator runs without privacy and with it. The last line has
+the noise of the paper's 162,000 records: the private faces again and again, so that it protects no
+face. ``fig6_published`` is the published algorithm.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Accounting of random plans against dp_accounting, and against contour integrals that share no code with it.
 
-The oracle uses no grid of losses, no FFT of them and no rounding. With the moment generating function M of the loss of
-one release, the profile of T of them is (Zhu2022)
+The oracle uses no grid of losses, no FFT of them and no rounding. With the moment generating
+function M of the loss of one release, the profile of T of them is (Zhu2022)
 
     delta(epsilon) = 1 / (2 pi i)  integral  M(z)^T e^(-z epsilon) / (z (z + 1)) dz  along  Re z = c > 0.
 
@@ -9,7 +9,8 @@ For a symmetric loss (replace-one), M follows from the profile of one release:
 
     M(z) = 1 + z (z + 1)  integral over epsilon > 0  (e^(z epsilon) + e^(-(z + 1) epsilon)) delta_1(epsilon).
 
-With delta_1(epsilon) = q E_S delta_Gauss(x), x = ln(1 + (e^epsilon - 1) / q), the integral is one over x.
+With delta_1(epsilon) = q E_S delta_Gauss(x), x = ln(1 + (e^epsilon - 1) / q), the integral is one
+over x.
 """
 
 import dataclasses

@@ -39,7 +39,8 @@ def test_gaussian_delta_agrees_with_mpmath(mu, epsilon):
 def hockey_stick(mu, rate, epsilon):
     """The integral of (1 - q) Q + q P against Q for P = N(mu, 1) and Q = N(0, 1).
 
-    That pair is a data set of equal records against one in which a single record differs, sampled without replacement.
+    That pair is a data set of equal records against one in which a single record differs, sampled
+    without replacement.
     """
 
     def integrand(x):
@@ -68,8 +69,9 @@ def test_compose_one_release_against_quadrature(rate, scale, dim, k, rest):
 def simulated_losses(dim, k, sigma, rate, draws, seed):
     """Losses of one release for a worst pair of data sets: simulated directions, noise and sampling.
 
-    All records are -e_1/2; in the first data set one of them is e_1/2. The release moves by the first row of U
-    (k numbers) if that record is drawn. The loss is the true one, of the mixture over who is drawn.
+    All records are -e_1/2; in the first data set one of them is e_1/2. The release moves by the
+    first row of U (k numbers) if that record is drawn. The loss is the true one, of the mixture
+    over who is drawn.
     """
     rng = np.random.default_rng(seed)
     u = rng.standard_normal((draws, dim, k))
@@ -129,7 +131,8 @@ def profile(mu, rate, epsilon):
 def slow_release(mu, rate, step, reach):
     """Probabilities of the losses ``-reach ... reach`` times ``step`` for chords of the profile, and the mass beyond.
 
-    The slope of the profile in e^epsilon is minus the probability, under the other data set, of a loss beyond it.
+    The slope of the profile in e^epsilon is minus the probability, under the other data set, of a
+    loss beyond it.
     """
     losses = step * np.arange(-reach, reach + 1)
     delta = np.array([profile(mu, rate, loss) for loss in losses])

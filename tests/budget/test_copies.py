@@ -1,6 +1,7 @@
 """Copies of a run directory on one shared ledger, and two processes in one directory without file locks.
 
-However a run is killed, copied and resumed, each planned release has one value, and one directory finishes the run.
+However a run is killed, copied and resumed, each planned release has one value, and one directory
+finishes the run.
 """
 
 import itertools
@@ -63,8 +64,9 @@ OWNERS = {
     "line": Ledger,
     "noise": dpswd.release,
 }
-# A moment is a function, the number of its call (from 0), and whether it is before or after the call. The lines of
-# the first release are written by the calls 0 (ledger of the run) and 1 (shared ledger) of write_draw.
+# A moment is a function, the number of its call (from 0), and whether it is before or after the
+# call. The lines of the first release are written by the calls 0 (ledger of the run) and 1 (shared
+# ledger) of write_draw.
 MOMENTS = [
     ("budget", "record", 0, "before"),
     ("file", "atomic_write", 0, "after"),

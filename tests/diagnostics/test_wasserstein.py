@@ -124,7 +124,8 @@ def test_propositions_5_and_6_independent_releases():
 def test_proposition_6_false_for_adaptive_releases():
     first, other = [0.0] * 9 + [1.0], [0.0] * 8 + [1.0] * 2  # P(1) = 0.1 and 0.2
     alone = empirical_distance(first, other, 1)
-    # Given the first output v, the second release is 1000 v for both data sets: its own distance is 0.
+    # Given the first output v, the second release is 1000 v for both data sets: its own distance is
+    # 0.
     together, _ = kantorovich_distance(
         [[v, 1000 * v] for v in first], [[v, 1000 * v] for v in other]
     )
@@ -175,7 +176,8 @@ def test_propositions_9_and_10_false_for_randomised_response():
     distance = moved ** (1 / order)
     assert wdp_from_rdp(epsilon * math.expm1(epsilon), order) < 0.51 < 0.98 < distance
     assert wdp_from_rdp(moved * epsilon, order) < 0.51
-    # (36)-(37) puts the 1/2 of the total variation outside the power 1/mu; inside, Pinsker's bound holds.
+    # (36)-(37) puts the 1/2 of the total variation outside the power 1/mu; inside, Pinsker's bound
+    # holds.
     assert distance <= (math.sqrt(2 * moved * epsilon) / 2) ** (1 / order)
 
 
@@ -185,9 +187,11 @@ def test_proposition_11_false_for_laplace():
     true_epsilon = abs(stats.laplace(0).logpdf(-9.0) - stats.laplace(shift).logpdf(-9.0))
     assert true_epsilon == pytest.approx(4.0)
     assert dp_from_wdp(shift, 1, lipschitz) == 2.0
-    # zCDP of rho = 2 would bound the Kullback-Leibler divergence, which is shift + exp(-shift) - 1, by 2
+    # zCDP of rho = 2 would bound the Kullback-Leibler divergence, which is shift + exp(-shift) - 1,
+    # by 2
     assert shift + math.exp(-shift) - 1 > dp_from_wdp(shift, 1, lipschitz) ** 2 / 2
-    # (60): the log ratio is not at most L times the gap of the densities; (67) puts the sensitivity of f for that gap.
+    # (60): the log ratio is not at most L times the gap of the densities; (67) puts the sensitivity
+    # of f for that gap.
     assert true_epsilon > 1e3 * lipschitz * abs(
         stats.laplace(0).pdf(-9.0) - stats.laplace(shift).pdf(-9.0)
     )

@@ -24,7 +24,8 @@ def gaussian_tpr(fpr, mu):
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])
 def test_curve_of_a_gaussian_down_to_1e_10(mu):
-    # 512 points per standard deviation: chords exceed a smooth convex profile by O(h^2) relative to mu^2
+    # 512 points per standard deviation: chords exceed a smooth convex profile by O(h^2) relative to
+    # mu^2
     curve = TradeOff.from_pld(compose([Releases(ConstantLaw(1.0), mu, 1.0, 1)], points=128))
     tpr, true = 1 - curve.fnr(FPR), gaussian_tpr(FPR, mu)
     np.testing.assert_allclose(tpr, true, rtol=1e-4)
@@ -48,7 +49,8 @@ def test_curve_is_the_envelope_of_the_privacy_profile():
     lines = np.maximum(1 - delta - np.exp(epsilon) * alpha, np.exp(-epsilon) * (1 - delta - alpha))
     envelope = np.maximum(lines.max(axis=1), 0)
     fnr = TradeOff.from_pld(pld).fnr(alpha[:, 0])
-    # the envelope over a grid of slopes lies below the curve, by at most the gap of 0.005 in epsilon
+    # the envelope over a grid of slopes lies below the curve, by at most the gap of 0.005 in
+    # epsilon
     assert (fnr >= envelope - 1e-12).all()
     assert (1 - fnr >= alpha[:, 0]).all()
     np.testing.assert_allclose(1 - fnr, 1 - envelope, rtol=5e-3)
