@@ -45,6 +45,7 @@ TABLES = {
     "imbalance": Source("imbalance", generation.imbalance),
     "generation_ablation": Source("generation_ablation", generation.generation_ablation),
     "spread": Source("spread", generation.spread),
+    "units": Source("units", generation.units),
     "table2": Source("table2", generation.table2),
     "table2_published": Source("table2_published", generation.table2_published),
     "table2_gap": Source("table2_gap", generation.table2_gap),
