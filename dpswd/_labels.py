@@ -240,7 +240,10 @@ def _occurring_classes(values: Sequence[Any], keys: Sequence[Key]) -> list[Any]:
 
 
 def _texts_by_key(values: Sequence[Any], keys: Sequence[Key]) -> dict[Key, str]:
-    """Return the text of each key; of "1" and "01", which are one class, it is the first by name."""
+    """Return the text of each key.
+
+    Of "1" and "01", which are one class, it is the first by name.
+    """
     texts: dict[Key, str] = {}
     for value, key in zip(values, keys, strict=True):
         text = _text(value).strip()

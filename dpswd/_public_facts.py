@@ -24,7 +24,10 @@ def taken_from_records(**facts: Any) -> str:
 
 
 def list_of_names(names: list[Any]) -> str:
-    """Return a list of names in one short text: ``range(10)``, or the first names and the number."""
+    """Return a list of names in one short text.
+
+    For example ``range(10)``, or the first names and the number of all.
+    """
     if names == list(range(len(names))) and not any(isinstance(name, bool) for name in names):
         return f"range({len(names)})"
     text = ", ".join(map(repr, names[:_MAX_NAMES]))

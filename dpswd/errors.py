@@ -41,7 +41,10 @@ class DpswdWarning(UserWarning):
 
 
 class PrivacyWarning(DpswdWarning):
-    """A guarantee is not what a user may expect: facts taken from records, a fixed seed, a second run."""
+    """A guarantee is not what a user may expect.
+
+    For example, facts were taken from records, a noise seed is fixed, or this is a second run.
+    """
 
 
 class UtilityWarning(DpswdWarning):

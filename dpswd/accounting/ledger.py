@@ -132,7 +132,10 @@ class Ledger:
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
-        """Read a ledger and verify its chain; an incomplete last line, which a crash leaves, is not counted."""
+        """Read a ledger and verify its chain.
+
+        An incomplete last line, which a crash leaves, is not counted.
+        """
         ledger = cls(Path(path))
         ledger._replay(_read(ledger.path))
         if not ledger.header:
@@ -166,11 +169,17 @@ class Ledger:
         return self._counts.get(_Group(mechanism, sample_size, run), 0)
 
     def draws(self, run: str | None = None) -> Sequence[Draw]:
-        """Return the lines of a run that permit a draw of noise, in order; ``run`` in a shared ledger."""
+        """Return the lines of a run that permit a draw of noise, in order.
+
+        Pass ``run`` for a shared ledger.
+        """
         return self._draws.get(run, [])
 
     def is_stored(self, number: int, run: str | None = None) -> bool:
-        """Return whether a release of a run is marked as stored; the numbers of a run start with 1."""
+        """Return whether a release of a run is marked as stored.
+
+        The numbers of a run start with 1.
+        """
         return self._numbers[run][number - 1] in self._stored
 
     def groups(self, run: str | None = None) -> list[ReleaseGroup]:
@@ -182,7 +191,10 @@ class Ledger:
         return groups
 
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
-        """Return the releases that count: the plan of one run or of all, or the releases made where they exceed it."""
+        """Return the releases that count.
+
+        These are the plan of one run or of all runs, or the releases made where they exceed the plan.
+        """
         groups: list[ReleaseGroup] = []
         for name in self.runs if run is None else [run]:
             plan = _totals(plan_of(self.runs[name]))
@@ -203,7 +215,10 @@ class Ledger:
     # Writing
 
     def record(self, mechanism: Mechanism, sample_size: int, run: str | None = None) -> None:
-        """Write one release of ``run`` (in a shared ledger) to the disk; if it raises, the release must not be made."""
+        """Write one release of ``run`` (in a shared ledger) to the disk.
+
+        If it raises, the release must not be made.
+        """
         self.write_draw(Draw(mechanism, sample_size, self.session), run)
 
     def write_draw(self, draw: Draw, run: str | None = None) -> None:
@@ -284,7 +299,10 @@ class Ledger:
             self._file = None
 
     def _catch_up(self, file: FileIO) -> None:
-        """Check that the file still ends where this object left it; a shared ledger then reads further lines."""
+        """Check that the file still ends where this object left it.
+
+        A shared ledger then reads further lines.
+        """
         file.seek(max(0, self._n_bytes - len(self._last_line)))
         content = file.readall()
         rest = content.removeprefix(self._last_line)
@@ -478,7 +496,9 @@ def _totals(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
 
 
 def _is_incomplete_line(rest: bytes) -> bool:
-    """Return whether a crash may have left this: the start of a line, with zeros after it on some file systems.
+    """Return whether a crash may have left these bytes at the end of a file.
+
+    A crash leaves the start of a line, with zeros after it on some file systems.
 
     A complete object whose line break was overwritten is not incomplete; it would hide a release.
     """

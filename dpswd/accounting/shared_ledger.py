@@ -68,7 +68,10 @@ class SharedLedger(Ledger):
         return ledger
 
     def check(self, groups: Sequence[ReleaseGroup]) -> None:
-        """Raise unless the budget covers the plan ``groups`` besides those in the ledger; write nothing."""
+        """Raise unless the budget covers the plan ``groups`` besides those in the ledger.
+
+        Nothing is written.
+        """
         reserved = self.planned()
         sizes = sorted({sample_size for _, sample_size, _ in [*reserved, *groups]})
         if len(sizes) > 1:
@@ -158,7 +161,10 @@ class RunLedger:
         return self.own.n_releases
 
     def record(self, mechanism: Mechanism) -> int:
-        """Write a release to the disk and return its number; if it raises, the release must not be made."""
+        """Write a release to the disk and return its number.
+
+        If it raises, the release must not be made.
+        """
         return self._write(Draw(mechanism, self.sample_size, self.own.session))
 
     def record_redraw(self) -> int:
@@ -167,7 +173,9 @@ class RunLedger:
         return self._write(dataclasses.replace(last, session=self.own.session, is_repeated=True))
 
     def confirm(self, number: int | None) -> None:
-        """Raise if another process has gone on with the run; mark a release as stored if its number is given.
+        """Raise if another process has gone on with the run.
+
+        If the number of a release is given, the release is marked as stored.
 
         A value is confirmed after it is stored and before it is returned.
         """
@@ -203,7 +211,10 @@ class RunLedger:
             yield
 
     def _compare(self, shared: SharedLedger) -> None:
-        """Raise unless the shared ledger holds the draws of this run; add the last one if a crash left it out."""
+        """Raise unless the shared ledger holds the draws of this run.
+
+        The last draw is added if a crash left it out.
+        """
         n_own = len(self.own.draws())
         n_shared = len(shared.draws(self.run))
         new_own = self.own.draws()[self._n_compared :]

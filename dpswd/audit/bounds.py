@@ -133,7 +133,10 @@ def evaluate(
 
 
 def _checked_scores(values: ArrayLike) -> Array:
-    """Return finite scores (n,); raise an :class:`InputError` if they are too few or not numbers."""
+    """Return finite scores (n,).
+
+    An :class:`InputError` is raised if they are too few or not numbers.
+    """
     scores = np.clip(array("scores", values), -_LARGEST_SCORE, _LARGEST_SCORE)
     if scores.ndim != 1 or len(scores) < MIN_TRIALS:
         raise InputError(

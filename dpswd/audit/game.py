@@ -63,7 +63,10 @@ _N_TIMED = 6
 
 
 class Unrecorded(Recorder):
-    """Recorder of releases that are simulated for an audit: it allows all of them and keeps nothing."""
+    """Recorder of releases that are simulated for an audit.
+
+    It allows all of them and keeps nothing.
+    """
 
     def record(self, mechanism: Mechanism) -> None:
         """Do nothing."""
@@ -73,7 +76,10 @@ class Game(Protocol):
     """Two neighbouring data sets and an attack."""
 
     def play(self, replaced: bool) -> float:
-        """Make one run on the first or the second data set; a large score is evidence for the second."""
+        """Make one run on the first or the second data set.
+
+        A large score is evidence for the second.
+        """
 
 
 def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float = 0.99) -> Evidence:
@@ -115,7 +121,10 @@ class _Audited(DPSlicedWassersteinLoss):
 
 
 class ProjectionGame:
-    """Runs of ``n_releases`` releases on subsets of ``sample_size`` records; ``seed`` determines z and nothing else."""
+    """Runs of ``n_releases`` releases on subsets of ``sample_size`` records.
+
+    ``seed`` determines z and nothing else.
+    """
 
     def __init__(
         self,
@@ -158,7 +167,10 @@ class ProjectionGame:
         return PrivateRecords.from_values(rows, labels, classes=classes, layout=layout, units=units)
 
     def rows(self, index: Tensor, replaced: bool) -> Tensor:
-        """Return the records (n, d) at ``index`` of one data set; those of the first unit differ."""
+        """Return the records (n, d) at ``index`` of one data set.
+
+        The records of the first unit differ between the data sets.
+        """
         rows = self.record.repeat(len(index), 1)
         if replaced:
             rows[index < self.mechanism.per_unit] *= -1
@@ -374,7 +386,10 @@ def _affordable_releases(pair_seconds: float, n_releases: int) -> int:
 
 
 def _affordable_trials(pair_seconds: float, n_releases: int, mu: float) -> int:
-    """Return the runs per data set for which there is time; small and large mu need more of them."""
+    """Return the runs per data set for which there is time.
+
+    Small and large mu need more of them.
+    """
     n_trials = _MANY_TRIALS
     if mu <= _LARGE_MU:
         n_trials = int(min(max(_FEW_TRIALS / mu**2, _FEW_TRIALS), _MANY_TRIALS))

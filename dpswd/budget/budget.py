@@ -1,4 +1,6 @@
-"""Privacy budget of a run: calibration, recording of releases, resume and statement. Knows no framework.
+"""Privacy budget of a run: calibration, releases, resume and statement.
+
+This module knows no framework.
 
 The plan is a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`). Where
 several processes work together, rank 0 keeps the run directory (:mod:`dpswd.budget.run_directory`);
@@ -171,7 +173,10 @@ class RunBudget(Recorder):
 
     @property
     def heads(self) -> tuple[str, str]:
-        """Hashes of the last lines of the ledger and of the shared ledger, for a checkpoint; empty without one."""
+        """Hashes of the last lines of the ledger and of the shared ledger, for a checkpoint.
+
+        They are empty without a ledger.
+        """
         if self._directory is None:
             return "", ""
         ledger = self._directory.ledger
@@ -196,7 +201,10 @@ class RunBudget(Recorder):
     def before_release(
         self, mechanism: Mechanism, records: PrivateRecords | None
     ) -> dict[str, Tensor] | None:
-        """Check that a release is allowed now; return a stored one if an earlier process of this run has made it."""
+        """Check that a release is allowed now.
+
+        A stored release is returned if an earlier process of this run has made it.
+        """
         with self._threads:
             self._check_records(records)
             for release in self._stored:
@@ -207,7 +215,10 @@ class RunBudget(Recorder):
             return None
 
     def record(self, mechanism: Mechanism) -> None:
-        """Write a release to the ledger, before its noise is drawn; if it raises, the release must not be made."""
+        """Write a release to the ledger, before its noise is drawn.
+
+        If it raises, the release must not be made.
+        """
         with self._threads:
             self.check(mechanism)
             is_redraw = self._unfinished == mechanism
@@ -382,7 +393,10 @@ class RunBudget(Recorder):
         return self._opened_run(own, Plan.from_header(own.header), Recovered())
 
     def _opened_run(self, own: Ledger, plan: Plan, recovered: Recovered) -> OpenedRun:
-        """Return the state of a resumed run. Its guarantee is computed again: the header may have been edited."""
+        """Return the state of a resumed run. Its guarantee is computed again.
+
+        It is computed and not read, since the header may have been edited.
+        """
         guarantee = plan.account().guarantee(plan.target.delta)
         n_made = {mechanism: count for mechanism, _, count in own.groups()}
         return OpenedRun(own.header, plan, guarantee, n_made, recovered)

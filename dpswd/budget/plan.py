@@ -187,7 +187,10 @@ class Plan:
         return all(part.mechanism.is_private for part in self.parts)
 
     def count(self, mechanism: Mechanism) -> int:
-        """Return the number of planned releases of a mechanism; 0 if the plan does not contain it."""
+        """Return the number of planned releases of a mechanism.
+
+        It is 0 if the plan does not contain the mechanism.
+        """
         return sum(part.n_releases for part in self.parts if part.mechanism == mechanism)
 
     def is_stored(self, mechanism: Mechanism) -> bool:

@@ -116,7 +116,10 @@ class RunDirectory:
         self._ledger = RunLedger(own, shared)
 
     def read(self, point: ResumePoint) -> Ledger:
-        """Read the ledger of the run; refuse one that does not contain the releases of the checkpoint."""
+        """Read the ledger of the run.
+
+        A ledger that does not contain the releases of the checkpoint is refused.
+        """
         own = Ledger.open_existing(self._ledger_path)
         if not own.header.keys() >= _RUN_FACTS:
             raise LedgerError(

@@ -1,1 +1,4 @@
-"""The commands of ``dpswd``: every module has ``add_arguments``, ``run`` (what --json prints) and ``show``."""
+"""The commands of ``dpswd``.
+
+Every module has ``add_arguments``, ``run`` (what --json prints) and ``show``.
+"""

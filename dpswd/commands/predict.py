@@ -1,4 +1,7 @@
-"""``dpswd predict CLASSIFIER DATA``: classes of new records, by the classifier of ``dpswd adapt``."""
+"""``dpswd predict CLASSIFIER DATA``: classes of new records.
+
+The classifier is that of ``dpswd adapt``.
+"""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

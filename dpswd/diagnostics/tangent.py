@@ -1,4 +1,6 @@
-r"""Tangent differential privacy (Ying2024): how fast a Gibbs distribution moves with ONE data distribution.
+r"""Tangent differential privacy (Ying2024).
+
+It measures how fast a Gibbs distribution moves with ONE data distribution.
 
 A diagnostic, not a guarantee: its number belongs to this data set p and is itself a statistic of p.
 

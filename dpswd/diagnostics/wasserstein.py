@@ -124,7 +124,10 @@ def step_loss(
 def theorem_2_loss(
     order: float, differences: ArrayLike, sigma: float, sampling_rate: float
 ) -> float:
-    r"""Loss of one step as Theorem 2 is printed: :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`."""
+    r"""Loss of one step as Theorem 2 is printed.
+
+    :math:`\inf_d (\sum_{i=1}^n E|Z_i|^\mu)^{1/\mu}`.
+    """
     losses = []
     for difference in np.asarray(differences):
         losses.append(step_loss(order, np.abs(difference), sigma, sampling_rate))

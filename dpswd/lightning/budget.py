@@ -241,7 +241,10 @@ class PrivacyBudget(L.Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """End the run where the plan is used up, as in a further epoch; raise if all releases were lost in a crash."""
+        """End the run where the plan is used up, as in a further epoch.
+
+        An error is raised if all releases were lost in a crash.
+        """
         if not isinstance(batch, PrivateBatch) or not len(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
@@ -300,7 +303,10 @@ class PrivacyBudget(L.Callback):
         self._budget.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: the last lines of the ledgers, which they must contain, and a count."""
+        """Return what a checkpoint holds.
+
+        It holds the last lines of the ledgers, which the ledgers must contain on resume, and a count.
+        """
         if not self._budget.keeps_ledger and self._resume_point is not None:
             return asdict(self._resume_point)
         ledger_head, shared_head = self._budget.heads
@@ -396,7 +402,10 @@ def _check_hyperparameters(*owners: Any) -> None:
 
 
 def _n_entries(value: Any) -> float:
-    """Return the number of plain values in a hyperparameter; infinity for an array, a frame, a data set or a loader."""
+    """Return the number of plain values in a hyperparameter.
+
+    It is infinity for an array, a frame, a data set or a loader.
+    """
     if isinstance(value, dict | list | tuple | set):
         return sum(map(_n_entries, value.values() if isinstance(value, dict) else value))
     is_array = hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0

@@ -47,7 +47,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run; ``dpswd fit`` adds its end.
+    """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run.
+
+    ``dpswd fit`` adds its end.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget.budget`.
     """
@@ -81,7 +83,10 @@ class LastCheckpoint(ModelCheckpoint):
 
 
 class KeepsRelease(L.LightningModule):
-    """Module whose checkpoints hold its last release, which is public: a resumed run does not pay for it again."""
+    """Module whose checkpoints hold its last release, which is public.
+
+    A resumed run does not pay for it again.
+    """
 
     released: Release | None = None  # the last one
 
