@@ -165,7 +165,9 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
     """
     with np.errstate(over="ignore"):  # beyond float32 numbers become inf, which finite() handles
         if layout.kind == "rows":
-            return finite(torch.from_numpy(array.astype(np.float32)), unreadable)
+            # By way of float64, as where another entry of the array is a float.
+            numbers = array.astype(np.float64).astype(np.float32)
+            return finite(torch.from_numpy(numbers), unreadable)
         images = array
         if layout.channels == "none":
             images = array[:, None]

@@ -7,7 +7,7 @@ opened in one place, :mod:`dpswd.release`. Proofs: docs/theory/private-side.md.
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -399,9 +399,17 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
                 f"Expected unit={unit!r} to be a column of a DataFrame X, got no such column; "
                 "pass its name, or an array with the unit of every record."
             )
-        return X.drop(columns=[unit]), X[unit].tolist()
+        column = X[unit]
+        if column.ndim != 1:
+            raise InputError(f"Expected one column {unit!r} in X, got several; rename the others.")
+        return X.drop(columns=[unit]), column.tolist()
     if hasattr(unit, "tolist"):
         unit = unit.tolist()
+    if not isinstance(unit, Iterable):
+        raise InputError(
+            f"Expected unit as an array with the unit of every record, got {unit!r}; pass an array, "
+            "or the name of a column of a DataFrame."
+        )
     return X, list(unit)
 
 

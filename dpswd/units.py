@@ -5,6 +5,7 @@ replacement, or all of them, repeated in turn, if it has fewer. Definitions and 
 docs/theory/units.md.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -22,7 +23,7 @@ from dpswd.errors import InputError
 __all__ = ["Units"]
 
 # Keys of names that are missing.
-_MISSING = {"", "nan", "none", "<na>", "nat"}
+_MISSING = {"", "nan", "none", "<na>", "nat", "na", "n/a", "null"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,9 @@ class Units:
 def _key(name: Any) -> Key:
     """Return the key of the name of a unit, by which names are compared; refuse a missing one."""
     key = label_key(name)
+    if isinstance(key, str):
+        # An accent is one character or two; file systems write one or the other.
+        key = unicodedata.normalize("NFC", key)
     if str(key).lower() in _MISSING:
         raise InputError(
             "Expected the unit of every record, got a record without one; "

@@ -176,6 +176,7 @@ def test_resume_in_a_new_directory_is_a_second_fit(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")  # the checks have few records
 def test_check_estimator(tmp_path, monkeypatch):
     """The checks that fail fit one estimator twice, or pass numbers as Python objects."""
     monkeypatch.chdir(tmp_path)

@@ -25,6 +25,7 @@ from dpswd import (
     SumAndNorm,
 )
 from dpswd._random import SeededRandom
+from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.commands.main import main
 from dpswd.data import read
 from dpswd.errors import InputError
@@ -365,3 +366,81 @@ def test_one_record_is_the_unit_where_none_is_stated(tmp_path):
     with Budget(records, [query], target_epsilon=1, target_delta=0.01, run_dir=tmp_path) as budget:
         query.release(records)
     assert budget.statement()["unit"] == "one record"
+
+
+# What one person can change: how many records a person has, and how persons are named
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")  # few records
+def test_the_number_of_records_of_a_person_does_not_leave_an_adapter():
+    generator = np.random.default_rng(0)
+    source = generator.random((40, 6))
+    target = generator.random((20, 6))
+    runs = []
+    for n_copies in (1, 200):
+        rows = np.concatenate([target, np.repeat(target[-1:], n_copies, axis=0)])
+        unit = [None] * len(source) + [*range(20)] + [19] * n_copies
+        runs.append(observe(lambda rows=rows, unit=unit: adapted(source, rows, unit)))
+    assert differences(*runs) == []
+
+
+def adapted(source, target, unit):
+    """Adapt to a target whose persons are named; return what the adapter shows."""
+    adapter = PrivateAdapter(epsilon=2, delta=0.01, unit=unit, run_dir="run")
+    domain = [1] * len(source) + [-1] * len(target)
+    y = [0, 1] * (len(source) // 2) + [None] * len(target)
+    adapter.fit(np.concatenate([source, target]), y, sample_domain=domain)
+    return adapter.n_target_, adapter.verdict_, adapter.predict(source)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[True, False, True, False], [1, 2, 1, 2], ["0", "1", "0", "1"], [1.0, 2.0, 1.0, 2.0]],
+)
+@pytest.mark.parametrize("of_target", [None, "unknown", 1.5, True])
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")  # few records
+def test_a_target_label_does_not_decide_how_source_labels_are_read(labels, of_target, tmp_path):
+    X = np.random.default_rng(0).random((8, 3))
+    domain = np.repeat([1, -1], 4)
+    classes = []
+    for number, last in enumerate((labels[0], of_target)):
+        y = pd.Series([*labels, *labels[:3], last], dtype=object)
+        adapter = PrivateAdapter(delta=0.01, run_dir=tmp_path / str(number), verbose=False)
+        classes.append(adapter.fit(X, y, sample_domain=domain).classes_)
+    assert classes[0].tolist() == classes[1].tolist()
+    assert classes[0].dtype == classes[1].dtype
+
+
+@pytest.mark.parametrize("missing", ["NA", "n/a", "NULL", b""])
+def test_what_files_write_for_a_missing_unit_is_refused(missing):
+    with pytest.raises(InputError, match="unit of every record"):
+        Units.draw(["anna", missing], 1)
+
+
+def test_composed_and_decomposed_accents_are_one_person():
+    assert len(Units.draw(["Jos\u00e9", "Jose\u0301"], 1)) == 1
+
+
+def test_a_generator_with_units_refuses_a_handle_without():
+    generator = PrivateGenerator(unit=[0, 0, 1, 1], bounds=[(0, 1)] * DIM)
+    with pytest.raises(InputError, match="handle with units"):
+        generator.fit(PrivateRecords(torch.zeros(4, DIM), bounds=[(0, 1)] * DIM))
+
+
+def test_a_shared_ledger_holds_runs_that_protect_the_same(tmp_path):
+    ledger = tmp_path / "all.jsonl"
+    SharedLedger.create(ledger, target_epsilon=10, target_delta=0.01)
+    rows = torch.zeros(8, DIM)
+    of_persons = PrivateRecords(rows, unit=[0, 0, 1, 1, 2, 2, 3, 3], per_unit=2)
+    of_records = PrivateRecords(rows[:4])
+
+    def release(records, name):
+        query = SumAndNorm(DIM)
+        options = {"target_epsilon": 1, "target_delta": 0.01, "shared_ledger": ledger}
+        with Budget(records, [query], run_dir=tmp_path / name, **options):
+            query.release(records)
+
+    release(of_persons, "persons")
+    with pytest.raises(InputError, match="protect the same"):
+        release(of_records, "records")
+    assert not (tmp_path / "records" / "ledger.jsonl").exists()

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
-from dpswd.accounting.guarantee import Guarantee
+from dpswd.accounting.guarantee import ONE_RECORD, Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import Mechanism
@@ -95,10 +95,21 @@ class SharedLedger(Ledger):
                 "smaller target_epsilon for this run."
             )
 
+    def check_unit(self, unit: str) -> None:
+        """Raise unless all runs in the ledger protect what the new run protects."""
+        for header in self.runs.values():
+            other = header.get("unit", ONE_RECORD)
+            if other != unit:
+                raise InputError(
+                    f"Expected runs in {self.path} that all protect the same, got {other} and {unit}; "
+                    "use the same unit and per_unit in all runs, or another shared ledger."
+                )
+
     def reserve(self, run: str, statement_of_run: Entry) -> None:
         """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
         with self.locked():
             self.check(plan_of(statement_of_run))
+            self.check_unit(statement_of_run.get("unit", ONE_RECORD))
             self._append([{"kind": "run", "run": run, **statement_of_run}])
 
     def check_permitted(self, draw: Draw, run: str | None) -> None:

@@ -47,7 +47,7 @@ class Target:
 
     records: Array
     files: tuple[str, ...]
-    unit_names: tuple[str, ...] | None = None
+    unit_names: tuple[Any, ...] | None = None
 
 
 def read_source(data: str, *, size: int | None = None, **options: Any) -> Source:

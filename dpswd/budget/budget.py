@@ -356,6 +356,7 @@ class RunBudget(Recorder):
         guarantee = account.guarantee(self.target.delta)  # may fail: before any file is written
         if shared is not None:
             shared.check(account.history)
+            shared.check_unit(setting.protects)
         if setting.public_facts is not None:
             warn_of_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
         if setting.before_ledger is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpswd.errors import PrivacyWarning
-from dpswd.records import PrivateRecords
+from dpswd.records import ONE_RECORD, PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
 _MOST_NAMES = 3  # of directories in the warning
@@ -25,25 +25,37 @@ class PublicFacts:
     """What may be known of records.
 
     Attributes:
-        n_records: Number N of records.
+        n_records: Number N of records; of persons, where units are stated.
         shape: Shape of one record.
         classes: Names of the classes; empty without classes.
+        unit: What neighbours differ in: one record, or one person.
     """
 
     n_records: int
     shape: tuple[int, ...]
     classes: tuple[str, ...]
+    unit: str = ONE_RECORD
 
     @classmethod
     def of(cls, records: PrivateRecords) -> Self:
         """Return the public facts of records."""
         classes = tuple(str(name) for name in records.classes or ())
-        return cls(len(records), tuple(records.shape), classes)
+        return cls(len(records), tuple(records.shape), classes, records.protects)
 
     @classmethod
     def from_header(cls, header: dict[str, Any]) -> Self:
         """Read the facts that the header of a ledger states."""
-        return cls(header["sample_size"], tuple(header["shape"]), tuple(header["classes"]))
+        unit = header.get("unit", ONE_RECORD)
+        return cls(header["sample_size"], tuple(header["shape"]), tuple(header["classes"]), unit)
+
+    def may_be_of(self, other: "PublicFacts") -> bool:
+        """Whether two runs with these facts may have read the same records.
+
+        The numbers of records and of persons of one data set differ.
+        """
+        if (self.shape, self.classes) != (other.shape, other.classes):
+            return False
+        return self.n_records == other.n_records or self.unit != other.unit
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the header of a ledger states, besides ``sample_size``."""
@@ -71,7 +83,10 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
         run_dir: Its directory; the directories beside it are searched.
         accounted: Identifiers of runs whose budget is that of the new run, in a shared ledger.
     """
-    runs = _runs_beside(run_dir, facts) | _runs_of_process.get(facts, {})
+    runs = _runs_beside(run_dir, facts)
+    for earlier, directories_by_run in _runs_of_process.items():
+        if earlier.may_be_of(facts):
+            runs |= directories_by_run
     directories = sorted({path for run, path in runs.items() if run not in accounted})
     if not directories:
         return
@@ -93,7 +108,7 @@ def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
     for path in run_dir.parent.glob("*/ledger.jsonl"):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
-            if PublicFacts.from_header(header) == facts:
+            if PublicFacts.from_header(header).may_be_of(facts):
                 runs[header["run"]] = path.parent
     return runs
 

@@ -132,7 +132,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "out": str(arguments.out),
         "files": [classifier, report],
         "n_source": n_source,
-        "n_target": n_target,
+        "n_target": adapter.n_target_,
         "adapted": adapter.adapted_,
         "shift": adapter.shift_,
         "verdict": adapter.verdict_,

@@ -70,7 +70,7 @@ class Benchmark:
     classes: list[Any] | None = None
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
-    unit_names: tuple[str, ...] | None = None
+    unit_names: tuple[Any, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

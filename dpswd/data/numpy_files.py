@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,8 +82,8 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
     return replace(records, note=note)
 
 
-def _unit_names(path: Path, loaders: Loaders, unit: str) -> tuple[str, ...]:
-    """Return the entries of the array that names the unit of every record, as text."""
+def _unit_names(path: Path, loaders: Loaders, unit: str) -> tuple[Any, ...]:
+    """Return the entries of the array that names the unit of every record."""
     if unit not in loaders:
         names = ", ".join(loaders)[:_MAX_MESSAGE]
         raise InputError(
@@ -93,7 +94,7 @@ def _unit_names(path: Path, loaders: Loaders, unit: str) -> tuple[str, ...]:
         raise InputError(
             f"Expected the units {unit!r} of {path} as an array (N,), got shape {array.shape}."
         )
-    return tuple(map(str, array.tolist()))
+    return tuple(array.tolist())
 
 
 @dataclass(frozen=True)

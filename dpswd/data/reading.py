@@ -96,7 +96,7 @@ class ReadRecords:
     note: str = ""
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
-    unit_names: tuple[str, ...] | None = None
+    unit_names: tuple[Any, ...] | None = None
     test: Records | None = None
 
     @property

@@ -88,6 +88,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors
             without the directions that were left out.
         generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.
+        n_target_: Number of target records; of persons, where ``unit`` names them.
         guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
         run_dir_: The run directory.
 
@@ -164,8 +165,14 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             self._columns = tuple(columns)
         # A method that does not fit the records is refused before a release.
         resolve_method(self.method, has_images=domains.has_images)
-        space = SourceSpace.from_source(domains.source, len(domains.target), mu, self.normalise)
-        self._release_target(domains, space, directory)
+        units = None
+        # The number of records of all persons is private; that of persons is public.
+        self.n_target_ = len(domains.target)
+        if domains.target_units is not None:
+            units = Units.draw(domains.target_units, self.per_unit)
+            self.n_target_ = len(units)
+        space = SourceSpace.from_source(domains.source, self.n_target_, mu, self.normalise)
+        self._release_target(domains, space, directory, units)
         self._space = space
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
@@ -256,7 +263,9 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             return X.drop(columns=[self.unit])
         return X
 
-    def _release_target(self, domains: "_Domains", space: SourceSpace, directory: Path) -> None:
+    def _release_target(
+        self, domains: "_Domains", space: SourceSpace, directory: Path, units: Units | None
+    ) -> None:
         """Fit ``generator_`` to the target: to images, or to the coordinates of vectors."""
         config: dict[str, Any] = {name: getattr(self, name) for name in _REPORTED}
         config["n_source"] = len(domains.source)
@@ -267,9 +276,6 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             values = space.target_rows(domains.target)
             options["radius"] = _RADIUS
             options["reference"] = torch.from_numpy(space.coordinates(domains.source)).float()
-        units = None
-        if domains.target_units is not None:
-            units = Units.draw(domains.target_units, self.per_unit)
         self._release(
             PrivateRecords.from_values(values, None, name="target", units=units),
             directory,
@@ -355,14 +361,12 @@ def _source_labels(y: Any, is_source: Array) -> Array:
 
     One target label can change the type of an array: in NumPy the labels 0, 1 and ``"unknown"``
     become strings. So the array is made from the source labels alone, each of which is read by
-    itself: in an array of strings "0" is the integer 0. Whole floats become integers.
+    itself (:func:`_own_label`), in an array of any type.
     """
     labels = y
     if not isinstance(y, list | tuple):
-        array = np.asarray(y)
-        labels = array.tolist()
-        if array.dtype.kind != "O":
-            labels = [label_key(label) for label in labels]
+        labels = np.asarray(y).tolist()
+    labels = [_own_label(label) for label in labels]
     of_source = [label for label, chosen in zip(labels, is_source, strict=True) if chosen]
     if any(is_missing(label) for label in of_source):
         raise InputError(
@@ -370,15 +374,35 @@ def _source_labels(y: Any, is_source: Array) -> Array:
             "class of their own, or leave them out."
         )
     classes = np.array(of_source)
-    if classes.dtype.kind == "f":
-        is_whole = (classes == classes.round()) & (abs(classes) < _EXACT)
-        if bool(is_whole.all()):
-            classes = classes.astype(np.int64)
     if len(np.unique(classes)) < 2:
         raise InputError(
             "Expected y with at least 2 classes in the source, got 1; a classifier needs two."
         )
     return classes
+
+
+def _own_label(label: Any) -> Any:
+    """Return a label as text, a number or a truth value that does not depend on other labels.
+
+    NumPy turns labels into text or into floats where another label of the array is of that type. The
+    text of a number or of a truth value is therefore read as such, and a whole float as an integer:
+    1, 1.0, "1" and "1.0" are the label 1. The text "01" is a name.
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, bytes):
+        label = label.decode(errors="backslashreplace")
+    if isinstance(label, str):
+        text = label.strip()
+        if text in ("True", "False"):
+            return text == "True"
+        key = label_key(text)
+        if isinstance(key, str) or text not in (str(key), str(float(key))):
+            return label
+        return key
+    if isinstance(label, bool | int) or is_missing(label):
+        return label
+    return label_key(label)
 
 
 def _check_length(name: str, array: Array, n_records: int) -> None:

@@ -138,7 +138,8 @@ class PrivateGenerator(OneShot):
 
         Args:
             X: Images or rows in the forms of :class:`~dpswd.PrivateRecords`, or such a handle.
-            y: Classes (N,), or ``None``. A handle brings its own, and ``y`` is not used.
+            y: Classes (N,), or ``None``. A handle has its own classes, bounds, kinds and units; those
+                of this call and of the estimator are then not used.
 
         Raises:
             InputError: If the records do not fit; nothing is released then.
@@ -275,6 +276,11 @@ class PrivateGenerator(OneShot):
     def _handle(self, X: Any, y: Any) -> PrivateRecords:
         """Return the records behind a handle, which X may be already."""
         if isinstance(X, PrivateRecords):
+            if self.unit is not None and not X.has_units:
+                raise InputError(
+                    "Expected a handle with units for a generator with unit, got one without; pass "
+                    "unit= to PrivateRecords."
+                )
             return X
         _check_array(X)
         return PrivateRecords(
