@@ -102,9 +102,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     estimate of the gradient of the squared distance between exact block means, and its value is
     offset by a constant.
 
-    A subclass that audits the mechanism may override :meth:`draw_projections`,
-    :meth:`exact_values`, :meth:`compute_statistic`, :meth:`draw_noise`, :meth:`add_noise` and
-    :meth:`discard_order`. :func:`dpswd.release.make_release` calls them in this order.
+    A subclass that audits the mechanism may override the methods that
+    :func:`dpswd.release.make_release` calls, in this order: :meth:`draw_projections`,
+    :meth:`exact_values` (which calls :meth:`compute_statistic`), :meth:`add_noise` (which calls
+    :meth:`draw_noise`) and :meth:`discard_order`.
 
     Args:
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.

@@ -38,10 +38,10 @@ _FEWEST_BINS = 4
 
 
 class SharesHandles(dict[int, Any]):
-    """Memo of a ``copy.deepcopy`` that shares handles of records where it meets them.
+    """Memo for ``copy.deepcopy`` under which a handle is its own copy, instead of an error.
 
-    Any other deepcopy of a handle is refused. The library copies a row function with such a memo: a
-    bound method of an object that also holds the records is then copied without them.
+    The library copies a row function with it. Such a function may be a method of an object that also
+    holds the records; object and method are copied, the handle is not.
     """
 
 
@@ -371,7 +371,8 @@ class PrivateRecords(_Handle):
     def digest(self) -> str:
         """Return a hash that tells two data sets apart. PRIVATE.
 
-        It is computed from the records and their classes; of records on disk, from their names.
+        It is computed from number and shape, classes, units and the records themselves; of records
+        on disk, from their :attr:`Stored.key`.
         """
         digest = hashlib.blake2b(repr((len(self), self.shape)).encode())
         digest.update(self._labels.contiguous().numpy().data)
@@ -420,7 +421,7 @@ class PrivateBatch(_Handle):
 
     Args:
         records: The records, or ``None`` for the empty batch of a training step without a release.
-        size: Number B of records in the batch.
+        size: Number B of records in the batch; of units, where units are stated.
 
     Raises:
         InputError: If there are fewer than B records.

@@ -17,6 +17,9 @@ Several processes (``torch.distributed``) make one release together: each rank o
 records; rank 0 gets their sum or their rows, writes the ledger, draws the noise and broadcasts the
 noisy values.
 
+``PRIVATE`` at the end of a docstring says that the result depends on records without noise: it must
+not be shown, logged or returned to the user.
+
 Formal guarantee: docs/theory/private-side.md.
 """
 
@@ -287,7 +290,8 @@ def make_release(
     # 3. Record the release in the ledger, before its noise exists.
     processes.run_on_all(_record, module)
 
-    # 4. and 5. Draw the noise and store the noisy values, on rank 0; return them on every rank.
+    # 4. and 5. On rank 0, draw the noise (module.add_noise) and store the noisy values; send them to
+    #    every rank. Nothing after this line is private.
     values = processes.broadcast(_add_noise_and_store, module, exact, public)
     tensors = {"values": values, **public}
     if exact is not None:

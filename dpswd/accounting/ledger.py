@@ -53,8 +53,8 @@ FORMAT = 4
 READABLE_FORMATS = (3, 4)  # version 0.3 wrote format 3, without sessions, redraws and stored
 HANDED_OVER = "handed over by the caller"
 CONDITIONS = [
-    "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for "
-    "each release.",
+    "Every batch is a uniform subset of fixed size, drawn without replacement and afresh for each "
+    "release.",
     "Every row depends on one record only.",
     "Nothing else that leaves the private side reads the records.",
 ]
@@ -207,9 +207,9 @@ class Ledger:
         """Raise unless the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
         if run not in self.runs or head not in ("", *self.heads):
             raise LedgerError(
-                f"Expected run {run} with the releases of the checkpoint in {self.path}, got "
-                f"other lines: the ledger "
-                "was cut, or is that of a different run; the run cannot be resumed."
+                f"Expected run {run} with the releases of the checkpoint in {self.path}, got other "
+                "lines: the ledger was cut, or is that of a different run; the run cannot be "
+                "resumed."
             )
 
     # Writing
@@ -308,9 +308,8 @@ class Ledger:
         rest = content.removeprefix(self._last_line)
         if not content.startswith(self._last_line) or (b"\n" in rest and not self.shared):
             raise LedgerError(
-                f"Expected {self.path} to end as this run left it, got other content, or lines "
-                f"of a second process; "
-                "no release was made."
+                f"Expected {self.path} to end as this run left it, got other content, or lines of "
+                "a second process; no release was made."
             )
         self._replay(rest)
         if self.torn:
@@ -362,8 +361,8 @@ class Ledger:
             self._last_line = line + b"\n"
         if rest and not _is_incomplete_line(rest):
             raise LedgerError(
-                f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a "
-                f"damaged one."
+                f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged "
+                "one."
             )
         self.torn = bool(rest)
 
@@ -481,9 +480,8 @@ def _check_unused(path: Path, content: bytes) -> None:
         if is_unused and has_started_as_ledger:
             return
     raise InputError(
-        f"Expected no ledger at {path}, got an existing file; resume that run (resume, "
-        f"ckpt_path), or choose another "
-        "file or directory (run_dir, --out)."
+        f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), "
+        "or choose another file or directory (run_dir, --out)."
     )
 
 

@@ -248,7 +248,8 @@ class RunBudget(Recorder):
             self._check_moment()
         if not self._is_running:
             raise BudgetExceededError(
-                "Expected a release within a run of its budget, got one outside: not accounted."
+                "Expected a release within a run of its budget, got one outside of it, which no ledger "
+                "would count."
             )
         n_planned = self.plan.count(mechanism)
         if n_planned == 0:
@@ -299,7 +300,7 @@ class RunBudget(Recorder):
         self._setting = setting
         self._set(Processes().broadcast(self._open_directory, setting, requests))
         for (part, _), planned in zip(parts, self.plan.parts, strict=True):
-            part.mechanism = planned.mechanism
+            part.mechanism = planned.mechanism  # has its sigma now
             part.recorder = self
         self._is_running = True
 

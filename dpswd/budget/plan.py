@@ -55,8 +55,10 @@ class Target:
         """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
         if self.accountant == "pld":
             return mu_of_epsilon(self.epsilon, self.delta)
-        unit = GaussianMechanism(sensitivity=1.0, sigma=1.0)
-        return 1 / calibrate_sigma(unit, sample_size=1, n_releases=1, **self.to_dict())
+        of_sensitivity_one = GaussianMechanism(sensitivity=1.0, sigma=1.0)
+        return 1 / calibrate_sigma(
+            of_sensitivity_one, sample_size=1, n_releases=1, **self.to_dict()
+        )
 
     def check_sample_size(self, sample_size: int) -> None:
         """Raise an :class:`InputError` unless delta is below 1 / N."""
@@ -80,7 +82,8 @@ class ReleaseRequest:
     Attributes:
         mechanism: What is released.
         n_releases: How often.
-        share: Part of the squared mu of the budget; without effect for the last request of a plan.
+        share: Part of the squared mu of the budget that each of these releases gets; without effect
+            for the last request of a plan.
     """
 
     mechanism: Mechanism
@@ -127,7 +130,7 @@ class Plan:
             InputError: If the shares leave nothing, or no noise keeps the budget.
         """
         *queries, last = requests
-        total_share = sum(query.share for query in queries)
+        total_share = sum(query.share * query.n_releases for query in queries)
         if total_share >= 1:
             raise InputError(
                 f"Expected shares of the budget that add up to less than 1, got {total_share:g}."

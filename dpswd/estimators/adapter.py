@@ -37,9 +37,6 @@ _RADIUS = 1.0
 # Fewer synthetic records than this show no distribution.
 _LEAST_SYNTHETIC = 10
 
-# Integers below this are exact as floats.
-_EXACT = 2**53
-
 # Arguments of the estimator that the report shows.
 _REPORTED = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
 

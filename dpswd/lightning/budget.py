@@ -222,8 +222,8 @@ class PrivacyBudget(L.Callback):
         queries = _parts(pl_module, GaussianQuery)
         if len(losses) > 1 or not (losses or queries):
             actual = (
-                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of "
-                f"the module"
+                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
+                "module"
             )
             raise InputError(
                 f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."

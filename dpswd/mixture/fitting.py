@@ -70,7 +70,7 @@ CONTRAST = 0.3
 RESIDUAL = 0.6
 # Mean brightness of the border of a mean image from which the ground is not taken for black.
 _DARK = 0.1
-# Mean squared norm of clipped rows, over the bound, from which most of them were clipped.
+# Mean squared norm of clipped rows, over the squared bound, from which most of them were clipped.
 _MOSTLY_CLIPPED = 0.75
 # Least mean squared distance of rows from their mean, over R^2: noise must not make it negative.
 _LEAST_SPREAD = 0.1
