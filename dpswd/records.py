@@ -59,8 +59,8 @@ class _Handle:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise InputError(
             f"Expected no copy of {type(self).__name__}, which would hold private records, got one "
-            "(pickle, deepcopy, torch.save, ...); "
-            "leave it out: self.save_hyperparameters(ignore=[...])."
+            "(pickle, deepcopy, torch.save, ...); leave it out: "
+            "self.save_hyperparameters(ignore=[...])."
         )
 
 
@@ -259,8 +259,8 @@ class PrivateRecords(_Handle):
             )
         if units is not None and len(units.numbers) != len(values):
             raise InputError(
-                f"Expected a unit per record, got {len(values)} records "
-                f"and {len(units.numbers)} units."
+                f"Expected a unit per record, got {len(values)} records and "
+                f"{len(units.numbers)} units."
             )
         self.has_units = units is not None
         self.per_unit = 1
@@ -317,8 +317,8 @@ class PrivateRecords(_Handle):
         """Refuse a list of ``count`` facts of columns if records are no vectors of this length."""
         if len(self.shape) != 1:
             raise InputError(
-                f"Expected {name} of vectors only, got records of shape {self.shape}; "
-                "leave them out."
+                f"Expected {name} of vectors only, got records of shape {self.shape}; leave them "
+                "out."
             )
         if count != self.shape[0]:
             raise InputError(
@@ -408,8 +408,8 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
         unit = unit.tolist()
     if not isinstance(unit, Iterable):
         raise InputError(
-            f"Expected unit as an array with the unit of every record, got {unit!r}; pass an array, "
-            "or the name of a column of a DataFrame."
+            f"Expected unit as an array with the unit of every record, got {unit!r}; pass an "
+            f"array, or the name of a column of a DataFrame."
         )
     return X, list(unit)
 

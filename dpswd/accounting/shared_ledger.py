@@ -101,8 +101,8 @@ class SharedLedger(Ledger):
             other = header.get("unit", ONE_RECORD)
             if other != unit:
                 raise InputError(
-                    f"Expected runs in {self.path} that all protect the same, got {other} and {unit}; "
-                    "use the same unit and per_unit in all runs, or another shared ledger."
+                    f"Expected runs in {self.path} that all protect the same, got {other} and "
+                    f"{unit}; use the same unit and per_unit in all runs, or another shared ledger."
                 )
 
     def reserve(self, run: str, statement_of_run: Entry) -> None:

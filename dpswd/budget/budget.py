@@ -248,8 +248,8 @@ class RunBudget(Recorder):
             self._check_moment()
         if not self._is_running:
             raise BudgetExceededError(
-                "Expected a release within a run of its budget, got one outside of it, which no ledger "
-                "would count."
+                "Expected a release within a run of its budget, got one outside of it, which no "
+                "ledger would count."
             )
         n_planned = self.plan.count(mechanism)
         if n_planned == 0:
