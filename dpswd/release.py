@@ -290,8 +290,8 @@ def make_release(
     # 3. Record the release in the ledger, before its noise exists.
     processes.run_on_all(_record, module)
 
-    # 4. and 5. On rank 0, draw the noise (module.add_noise) and store the noisy values; send them to
-    #    every rank. Nothing after this line is private.
+    # 4. and 5. On rank 0, draw the noise (module.add_noise) and store the noisy values; send them
+    #    to every rank. Nothing after this line is private.
     values = processes.broadcast(_add_noise_and_store, module, exact, public)
     tensors = {"values": values, **public}
     if exact is not None:
