@@ -14,7 +14,7 @@ Example:
     >>> from dpswd import PrivateRecords
     >>> one, other = observe(lambda: print(PrivateRecords([[1.0]]))), observe(lambda: print("[[1.0]]"))
     >>> differences(one, other)
-    ["stdout: 'PrivateRecords(1 records of shape (1,))\\n' or '[[1.0]]\\n'"]
+    ["stdout: 'PrivateRecords(1 records of shape (1,))\\\\n' or '[[1.0]]\\\\n'"]
 """
 
 import contextlib
@@ -247,7 +247,7 @@ def _without_private_values(exact_values: list[tuple[Tensor, float]]) -> Iterato
         yield
 
 
-def pairs(count: int, compared: float = 0.4) -> Callable[[Any], Any]:
+def pairs(count: int, compared: float = 0.1) -> Callable[[Any], Any]:
     """Return a decorator for a test of ``count`` pairs, the same ones at every run.
 
     Args:
@@ -317,3 +317,20 @@ def check_refusal(observation: Observation, private: Sequence[Sequence[Any]] = (
         for entry in record:
             if len(str(entry)) >= LEAST_TELLING:
                 assert str(entry) not in text
+
+
+def check_public_facts(
+    one: Observation, other: Observation, private: Sequence[Sequence[Any]] = ()
+) -> None:
+    """Check two neighbours of which some facts were taken from the records.
+
+    The facts are named on the screen. Where they are equal, everything is.
+    """
+    if _facts_on_the_screen(one) == _facts_on_the_screen(other):
+        check_neighbours(one, other, private)
+
+
+def _facts_on_the_screen(observation: Observation) -> list[str]:
+    """Return the lines that name facts taken from the records."""
+    lines = observation.streams["stderr"].splitlines()
+    return [line for line in lines if "treated as public" in line]

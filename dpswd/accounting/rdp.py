@@ -59,7 +59,7 @@ class _SampledCurve:
     def __init__(self, part: Releases) -> None:
         unsampled = _UnsampledCurve(part)
         self._account = rdp_acct.anaRDPacct(m=2)
-        self._values: dict[float, float] = {}
+        self._divergences: dict[float, float] = {}
         with np.errstate(all="ignore"):  # autodp computes with an infinite pure epsilon
             if part.rate == 1:
                 self._account.compose_mechanism(unsampled)
@@ -68,13 +68,13 @@ class _SampledCurve:
 
     def __call__(self, order: float) -> float:
         """Return an upper bound on the divergence of an order > 1, which may be infinite."""
-        if order not in self._values:
+        if order not in self._divergences:
             with np.errstate(all="ignore"):
                 value = float(self._account.get_rdp([order])[0])
             if not value >= 0:  # nan is no bound either
                 value = math.inf
-            self._values[order] = value
-        return self._values[order]
+            self._divergences[order] = value
+        return self._divergences[order]
 
 
 @functools.lru_cache(maxsize=64)

@@ -87,11 +87,11 @@ class TangentNorms:
         tangent_dp = {}
         differentiability = {}
         for space, theorem in theorems.items():
-            differentiability[space] = self._values(theorem)
-            tangent_dp[space] = self._values(theorem + 1)
+            differentiability[space] = self._of_theorem(theorem)
+            tangent_dp[space] = self._of_theorem(theorem + 1)
         return {"tangent_dp": tangent_dp, "differentiability": differentiability}
 
-    def _values(self, theorem: int) -> dict[str, float | None]:
+    def _of_theorem(self, theorem: int) -> dict[str, float | None]:
         """Return the norm and the two bounds of one theorem."""
         return {
             "exact": self.exact[theorem],

@@ -161,14 +161,15 @@ def measure(fit: Fit, data: Path | None) -> Result:
     Returns the times of rank 0, the largest memory of a rank, and the accuracies of classifiers.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
+        path = Path(folder, "images")  # the run directory lies beside it
+        path.mkdir()
         write_images(path, fit, data)
         if fit.source == CLASS_FOLDERS:
             write_folders(path)
         _run_processes(path, fit)
         ranks = []
         for rank in range(fit.processes):
-            ranks.append(json.loads((path / f"{rank}.json").read_text()))
+            ranks.append(json.loads((path.parent / f"{rank}.json").read_text()))
         accuracy = None
         if fit in FITS:
             accuracy = _accuracy(path, data)
@@ -200,7 +201,7 @@ def _run_processes(path: Path, fit: Fit) -> None:
 def _accuracy(path: Path, data: Path | None) -> dict[str, float]:
     """Train classifiers on generated images; return accuracies on test images."""
     labels = torch.arange(N_SYNTHETIC) % N_CLASSES
-    generator, _ = read_generator(path)
+    generator, _ = read_generator(path.parent / "run" / "generator.pt")
     images = draw(generator, labels)
     return accuracies(CLASSIFIERS, images, labels, benchmark("cifar10", data))
 
@@ -270,13 +271,14 @@ def run_rank(folder: Path, delta: str, cells: int) -> None:
         metered(meter, cells),
         mock.patch.object(records, "IN_MEMORY", 0),  # on disk at any size
     ):
-        status = main(["generate", str(folder), "--out", str(folder / "run"), "--delta", delta])
+        run = str(folder.parent / "run")
+        status = main(["generate", str(folder), "--out", run, "--delta", delta])
     if status:
         raise SystemExit(status)
     seconds = time.perf_counter() - started
     usage = asdict(meter) | {"seconds": seconds, "peak_bytes": resident("VmHWM")}
     rank = os.environ.get("RANK", "0")
-    (folder / f"{rank}.json").write_text(json.dumps(usage))
+    (folder.parent / f"{rank}.json").write_text(json.dumps(usage))
 
 
 # Summary ------------------------------------------------------------------------------------------
