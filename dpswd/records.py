@@ -218,7 +218,7 @@ class PrivateRecords(_Handle):
         """Make a handle of converted records; for readers.
 
         Args:
-            values: Records (N, *sample_shape), bytes or floats.
+            values: Records ``(N, *sample_shape)``, bytes or floats.
             labels: Numbers (N,) of the classes in int64, or ``None``.
             classes: Public names of the classes; without them, labels are not used.
             layout: Format of the caller's records; that of ``values`` by default.
@@ -359,7 +359,7 @@ class PrivateRecords(_Handle):
         return (units[:, None] * self.per_unit + torch.arange(self.per_unit)).flatten()
 
     def open_records(self, entries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the records (n, *shape) of entries (n,) and their classes (n,). PRIVATE.
+        """Return the records ``(n, *shape)`` of entries (n,) and their classes (n,). PRIVATE.
 
         Records are float32, pixels in [0, 1]. Only :mod:`dpswd.release` may call this method.
         """
