@@ -438,7 +438,7 @@ class Ledger:
         self._stored.add(entry["n"])
 
     def _group_of(self, number: int) -> _Group:
-        """Return the group of a release; raise if there is none of this number, or it is stored."""
+        """Return the group of a release; raise if no release has this number, or it is stored."""
         if not 1 <= number <= self.n_releases:
             raise InputError(f"release {number!r} of {self.n_releases} releases")
         if number in self._stored:

@@ -70,13 +70,9 @@ def test_epsilon_of_a_perfect_attack():
 
 @pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: specimen.name)
 def test_specimen_is_caught_and_its_twin_passes(specimen):
-    trials = 500
-    if specimen.name == "same noise on two ranks":
-        trials = 1000  # the difference of two releases shows 1 / sqrt(2) of mu
+    trials = 1000
     row = inspect(specimen, trials=trials, seed=1)
     assert row["caught"]
     assert row["mu_lower"] > row["mu_claimed_at_fpr"]
     assert row["twin_passed"]
-    # Control: a blind attack gives 0, but for one run in 1,000. These bounds are four and more
-    # standard deviations above 0.
-    assert row["twin_mu_lower"] > 0
+    assert row["twin_mu_lower"] > 0.1  # control: a blind attack gives 0
