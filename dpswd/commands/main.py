@@ -60,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
+            if not arguments:
+                _parser(arguments).print_help()
+                return DONE
             if arguments[:1] == ["fit"]:
                 return _fit(arguments)
             return _run(arguments)

@@ -70,6 +70,13 @@ def test_help_names_the_command_and_imports_nothing_slow(name):
     assert f"usage: dpswd {name}".rstrip() in process.stdout
 
 
+def test_the_command_alone_prints_its_help(capsys):
+    assert main([]) == 0
+    streams = capsys.readouterr()
+    assert "generate" in streams.out
+    assert streams.err == ""
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("fit", "ledger")])
 def test_help_names_json(name, capsys):
     with pytest.raises(SystemExit):
