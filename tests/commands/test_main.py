@@ -25,7 +25,6 @@ ACCOUNT = (
         (f"{ACCOUNT} --sigma much", "'much'"),
         (f"{ACCOUNT} --batch-size 65", "got --batch-size=65"),
         ("account --dim 4", "--n-projections"),
-        ("", "dpswd --help"),
         ("nonsense", "dpswd --help"),
         ("demo --epsilon nan", "Expected epsilon"),
         ("configs --colour", "got --colour"),
