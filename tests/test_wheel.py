@@ -81,12 +81,12 @@ def test_fit_and_sample(installed, empty, data_root):
         installed / "dpswd",
         "fit",
         "--config",
-        "mnist_swd",
+        "mnist_moments",
         *options,
         cwd=empty,
         DPSWD_DATA=str(data_root),
     )
-    out = empty / "runs" / "mnist_swd"
+    out = empty / "runs" / "mnist_moments"
     run(installed / "dpswd", "report", out, cwd=empty)
     run(
         installed / "dpswd",

@@ -62,7 +62,7 @@ class PrivateDataModule(L.LightningDataModule):
     def train_dataloader(self) -> ReleaseLoader:
         """Return a loader of one batch per planned release.
 
-        A module without a loss of batches, such as one on a sketch, makes its releases by itself;
+        A module without a loss of batches, such as one that matches moments, makes its releases by itself;
         it gets one batch of all records, and empty batches for the other training steps.
 
         Raises:

@@ -1,6 +1,6 @@
 """LightningModules that train a generator by DP-SWD.
 
-:class:`GeneratorModule` makes releases during the training, as in the paper; :class:`SketchModule`
+:class:`GeneratorModule` makes releases during the training, as in the paper; :class:`MomentModule`
 makes all of them before the first step.
 """
 
@@ -21,13 +21,13 @@ from dpswd.features.maps import FeatureMap
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
+from dpswd.moments import MOST_FREQUENCIES, MomentMatcher
 from dpswd.networks.generator import Generator
 from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.records import PrivateBatch
 from dpswd.row_copy import LabelledRows, RowFunction
-from dpswd.sketch import MOST_FREQUENCIES, Sketch
 
-__all__ = ["GeneratorModule", "SketchModule"]
+__all__ = ["GeneratorModule", "MomentModule"]
 
 # Norm of the one-hot class that labels="concat" appends to a row, whose own norm is at most 1/2.
 _LABEL_NORM = 0.25
@@ -165,15 +165,15 @@ class GeneratorModule(KeepsRelease):
         return _with_schedule(optimiser, schedule)
 
 
-class SketchModule(L.LightningModule):
-    """Trains a generator on a sketch.
+class MomentModule(L.LightningModule):
+    """Trains a generator to match released means and second moments, which is not DP-SWD.
 
     All releases are made at the start, and every step is post-processing.
 
     Args:
         generator: Maps latent codes and classes to images. A
             :class:`~dpswd.networks.image_generators.ShuffleGenerator` determines the frequencies of
-            the sketch, and starts at their released moments.
+            the moments, and starts at their released moments.
         pooled: Whether second moments are released for all classes together: for few records, or a
             small budget.
         batch_size: Generated records per step, spread evenly over the classes; at least two of
@@ -185,8 +185,8 @@ class SketchModule(L.LightningModule):
         InputError: If a number is out of range.
 
     Example:
-        >>> module = SketchModule(ShuffleGenerator((1, 8, 8), n_classes=10))
-        >>> for query in module.sketch.queries():
+        >>> module = MomentModule(ShuffleGenerator((1, 8, 8), n_classes=10))
+        >>> for query in module.matcher.queries():
         ...     print(query.mechanism.name)
         sum of rows and squared norms
         counts and sums of 10 classes
@@ -203,28 +203,28 @@ class SketchModule(L.LightningModule):
         self.generator = generator
         self.batch_size = batch_size
         self.lr = lr
-        self.sketch = Sketch(_sketched_features(generator), generator.n_classes, pooled=pooled)
+        self.matcher = MomentMatcher(_frequencies_of(generator), generator.n_classes, pooled=pooled)
 
     def on_train_start(self) -> None:
         """Make the releases and start the generator at them.
 
         A resumed run has both from its checkpoint.
         """
-        if self.sketch.is_released:
+        if self.matcher.is_released:
             return
-        self.sketch.make_releases(cast(Any, self.trainer).datamodule.records)
+        self.matcher.make_releases(cast(Any, self.trainer).datamodule.records)
         if isinstance(self.generator, ShuffleGenerator):
-            means, covariances = self.sketch.normal()
+            means, covariances = self.matcher.normal()
             self.generator.start_at(means, covariances)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss of generated records on the sketch."""
+        """Return the loss of generated records on the released moments."""
         classes = _even_classes(self.batch_size, self.generator.n_classes, self.device)
         images = self.generator(self.generator.latent(len(classes)), classes)
         if self.generator.n_classes:
-            loss = self.sketch.loss(images, classes)
+            loss = self.matcher.loss(images, classes)
         else:
-            loss = self.sketch.loss(images, None)
+            loss = self.matcher.loss(images, None)
         self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
         return loss
 
@@ -260,8 +260,8 @@ def _check_parts(generator: Generator, features: FeatureMap, *, has_labels: bool
         )
 
 
-def _sketched_features(generator: Generator) -> FeatureMap:
-    """Return the frequencies of a sketch: those of the generator, or the lowest ones."""
+def _frequencies_of(generator: Generator) -> FeatureMap:
+    """Return the frequencies of a moment matcher: those of the generator, or the lowest ones."""
     if isinstance(generator, ShuffleGenerator):
         return generator.features
     sides = generator.sample_shape[1:]

@@ -50,7 +50,7 @@ MEASURED = (
         "best",
         "train_seconds",
     ),
-    Measured("network by DP-SWD, CNN", "networks", "DP-SWD, sketch", "cnn", "cpu_seconds"),
+    Measured("network by DP-SWD, CNN", "networks", "moment matching", "cnn", "cpu_seconds"),
     Measured("DP-MERF, CNN", "generation", "DP-MERF", "cnn", "train_seconds"),
 )
 PRINTED = (

@@ -1,10 +1,10 @@
-"""Networks trained on a sketch: accuracy of training on their images.
+"""Networks that match released moments: accuracy of training on their images.
 
 A cell makes all releases within its budget (``OUT/networks/runs/NAME``: ledger, privacy.json,
-report, samples.png, the sketch and the generator), trains the network of the shipped config in
+report, samples.png, the moments and the generator), trains the network of the shipped config in
 plain torch, and trains classifiers on 60,000 generated images, which are tested on the real test
 images. ``OUT/networks/cells`` has the finished cells. Controls, one seed each: the start of the
-network without training, the normal law of the sketch; training from random weights; and a sketch
+network without training, the normal law of the moments; training from random weights; and moments
 with a second feature map, random convolutions, whose means are released in the same budget.
 """
 
@@ -28,10 +28,10 @@ from dpswd.features.maps import FeatureMap
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.files.pictures import save_grid, save_samples
 from dpswd.lightning.module import one_cycle
+from dpswd.moments import MomentMatcher, plan_moments
 from dpswd.networks.generator import Generator, draw, seeded
 from dpswd.networks.image_generators import ShuffleGenerator
 from dpswd.report.render import write_report
-from dpswd.sketch import Sketch, plan_sketch
 from experiments import cells
 from experiments.generation.frechet import fidelity
 from experiments.generation.training import CONFIGS, DELTA, accuracies, digest
@@ -40,10 +40,10 @@ from experiments.results import Result, Row
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
 FACES = "CelebA"  # has no classes: distances in place of accuracies
 CONFIG_OF = {
-    "MNIST": "mnist_swd",
-    "FashionMNIST": "fashion_swd",
-    "USPS": "mnist_swd",
-    FACES: "celeba_swd",
+    "MNIST": "mnist_moments",
+    "FashionMNIST": "fashion_moments",
+    "USPS": "mnist_moments",
+    FACES: "celeba_moments",
 }
 BUDGETS = (10.0, 1.0, 0.2)
 N_SYNTHETIC = 60_000
@@ -52,10 +52,10 @@ N_SEEDS = 3
 LONGER = (2_000, 6_000)  # steps of training from random weights
 QUICK_STEPS = 20
 METHODS = {
-    "sketch": "DP-SWD, sketch",
-    "random": "DP-SWD, sketch, from random weights",
-    "start": "normal law of the sketch, no training",
-    "maps": "DP-SWD, sketch of two feature maps",
+    "moments": "moment matching",
+    "random": "moment matching, from random weights",
+    "start": "normal law of the moments, no training",
+    "maps": "moment matching, two feature maps",
 }
 
 
@@ -110,7 +110,7 @@ class Cell(cells.Cell):
     dataset: str
     epsilon: float
     seed: int
-    method: str = "sketch"
+    method: str = "moments"
     steps: int | None = None
 
 
@@ -118,7 +118,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Networks trained on a sketch: downstream accuracy (hours; resumes)."""
+    """Networks that match released moments: downstream accuracy (hours; resumes)."""
     planned = plan()
     if quick:
         planned = [Cell("MNIST", 10.0, 0, steps=QUICK_STEPS)]
@@ -194,7 +194,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
     options = settings(cell.dataset)
     n_classes = records.n_classes or 0
     mu = mu_of_epsilon(cell.epsilon, DELTA)
-    size, pooled = plan_sketch(len(records), n_classes, mu, records.shape)
+    size, pooled = plan_moments(len(records), n_classes, mu, records.shape)
     generator = ShuffleGenerator(**({"size": size} | options["network"]))
     steps = cell.steps or options["steps"]
     if cell.method == "start":
@@ -206,19 +206,19 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
     if cell.method == "maps":
         maps.append(Convolutions(records.shape))
         moments.append(False)
-    sketch = Sketch(maps, n_classes, moments=moments, pooled=pooled)
-    statement = sketch.release(
+    matcher = MomentMatcher(maps, n_classes, moments=moments, pooled=pooled)
+    statement = matcher.release(
         records, target_epsilon=cell.epsilon, target_delta=DELTA, run_dir=directory
     )
     if cell.method != "random":
-        generator.start_at(*sketch.normal())
+        generator.start_at(*matcher.normal())
     if cell.method != "start":
-        train(generator, sketch, steps=steps, batch=options["batch"], lr=options["lr"])
+        train(generator, matcher, steps=steps, batch=options["batch"], lr=options["lr"])
     generator.eval()
     seconds = time.monotonic() - started
     cpu_seconds = _cpu_seconds() - cpu_started
-    sketch.save(directory / "sketch.pt")
-    write_generator(generator, directory / "generator.pt", sketch.guarantee)
+    matcher.save(directory / "moments.pt")
+    write_generator(generator, directory / "generator.pt", matcher.guarantee)
     save_samples(generator, directory / "samples.png")
     _check_report(directory, cell.epsilon)
     return {
@@ -245,8 +245,10 @@ def _load(dataset: str, data: Path | None) -> Benchmark:
     return benchmark(DATASETS[dataset], data, public=True)
 
 
-def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: float) -> None:
-    """Train as :class:`dpswd.lightning.module.SketchModule` does."""
+def train(
+    generator: Generator, matcher: MomentMatcher, *, steps: int, batch: int, lr: float
+) -> None:
+    """Train as :class:`dpswd.lightning.module.MomentModule` does."""
     labels = torch.arange(batch) % max(1, generator.n_classes)
     labels_of_loss = None
     if generator.n_classes:
@@ -255,7 +257,7 @@ def train(generator: Generator, sketch: Sketch, *, steps: int, batch: int, lr: f
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(one_cycle, n_steps=steps))
     for _ in range(steps):
         images = generator(generator.latent(batch), labels)
-        loss = sketch.loss(images, labels_of_loss)
+        loss = matcher.loss(images, labels_of_loss)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -88,7 +88,7 @@ def networks(result: Result) -> str:
     """Accuracies of networks trained by DP-SWD, beside print and mixture."""
     rows = select(
         result["rows"],
-        method=("DP-SWD, sketch", "DP-SWD, printed, unsound σ", "SWD, printed"),
+        method=("moment matching", "DP-SWD, printed, unsound σ", "SWD, printed"),
     )
     table = Pivot("data set", "classifier", last=["mixture, ε = 10 / 1 / 0.2"])
     for row in rows:
@@ -126,9 +126,9 @@ def networks_start(result: Result) -> str:
     rows = select(
         result["rows"],
         method=(
-            "normal law of the sketch, no training",
-            "DP-SWD, sketch, from random weights",
-            "DP-SWD, sketch of two feature maps",
+            "normal law of the moments, no training",
+            "moment matching, from random weights",
+            "moment matching, two feature maps",
         ),
     )
     table = Pivot("data set", "network", "steps")

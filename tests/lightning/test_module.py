@@ -11,7 +11,7 @@ from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
-from dpswd.lightning.module import GeneratorModule, SketchModule
+from dpswd.lightning.module import GeneratorModule, MomentModule
 from dpswd.networks.generator import draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 
@@ -25,9 +25,9 @@ def generator_module(n_classes=10, **changes):
     return GeneratorModule(generator, features, **options)
 
 
-def sketch_module(batch_size=40):
+def moment_module(batch_size=40):
     generator = ShuffleGenerator(SHAPE, hidden=16, width=8, jitter={"shift": 0.3})
-    return SketchModule(generator, batch_size=batch_size)
+    return MomentModule(generator, batch_size=batch_size)
 
 
 def fit(directory, module, *, every=1, max_steps=4):
@@ -105,12 +105,12 @@ def test_features_of_another_shape_are_refused():
         GeneratorModule(ConvGenerator(SHAPE), Flatten((1, 9, 9), radius=3.2), batch_size=200)
 
 
-# SketchModule
+# MomentModule
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_training_on_a_sketch(tmp_path, steps):
-    module = sketch_module()
+def test_training_on_moments(tmp_path, steps):
+    module = moment_module()
     board = TensorBoardLogger(tmp_path)
     options = {
         "max_steps": steps,
@@ -119,7 +119,7 @@ def test_training_on_a_sketch(tmp_path, steps):
     }
     data = PrivateDataModule("digits")
     trainer(tmp_path, epsilon=10.0, logger=board, **options).fit(module, datamodule=data)
-    assert ledger_of(tmp_path).n_releases == len(module.sketch.queries()) == 3
+    assert ledger_of(tmp_path).n_releases == len(module.matcher.queries()) == 3
     assert (tmp_path / "samples.png").exists()
     assert EventAccumulator(board.log_dir).Reload().Tags()["images"] == ["samples"]
     generator, statement = read_generator(tmp_path / "generator.pt")
@@ -130,16 +130,16 @@ def test_training_on_a_sketch(tmp_path, steps):
 
 def test_a_resumed_run_makes_no_release(tmp_path):
     data = PrivateDataModule("digits")
-    first = sketch_module()
+    first = moment_module()
     trainer(tmp_path, max_steps=2, epsilon=10.0).fit(first, datamodule=data)
-    resumed = sketch_module()
+    resumed = moment_module()
     options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
     trainer(tmp_path, max_steps=4, epsilon=10.0).fit(resumed, datamodule=data, **options)
     assert ledger_of(tmp_path).n_releases == privacy(tmp_path)["releases_made"] == 3
-    torch.testing.assert_close(resumed.sketch.parts[0].moment, first.sketch.parts[0].moment)
+    torch.testing.assert_close(resumed.matcher.parts[0].moment, first.matcher.parts[0].moment)
     assert resumed.trainer.global_step == 4
 
 
-def test_sketch_module_needs_two_records_of_each_class():
+def test_moment_module_needs_two_records_of_each_class():
     with pytest.raises(InputError, match="batch_size"):
-        sketch_module(batch_size=19)
+        moment_module(batch_size=19)

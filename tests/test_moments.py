@@ -1,4 +1,4 @@
-"""Sketches: the loss against a direct computation, training on one, files, budgets, refusals."""
+"""Moment matching: the loss against a direct computation, training on one, files, budgets, refusals."""
 
 import math
 
@@ -10,8 +10,8 @@ from dpswd import InputError, PrivateRecords
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import Flatten
+from dpswd.moments import MomentMatcher, plan_moments
 from dpswd.release import clip_rows
-from dpswd.sketch import Sketch, plan_sketch
 
 N = 600
 C = 3
@@ -33,18 +33,18 @@ def flatten():
     return Flatten(SHAPE, centre=0.4, radius=1.5)
 
 
-def release_sketch(directory, *, epsilon=100.0, records=None, maps=None, n_classes=C, **options):
-    """A sketch of the images, or of other records, that was released in a directory."""
+def release_matcher(directory, *, epsilon=100.0, records=None, maps=None, n_classes=C, **options):
+    """Moments of the images, or of other records, that was released in a directory."""
     if records is None:
         records = PrivateRecords(make_images(), Y, classes=range(C))
-    sketch = Sketch(maps or flatten(), n_classes, **options)
-    sketch.release(records, target_epsilon=epsilon, target_delta=1e-5, run_dir=directory)
-    return sketch
+    matcher = MomentMatcher(maps or flatten(), n_classes, **options)
+    matcher.release(records, target_epsilon=epsilon, target_delta=1e-5, run_dir=directory)
+    return matcher
 
 
 @pytest.fixture(scope="module")
-def sketch(tmp_path_factory):
-    return release_sketch(tmp_path_factory.mktemp("sketch") / "run")
+def matcher(tmp_path_factory):
+    return release_matcher(tmp_path_factory.mktemp("moments") / "run")
 
 
 def distance_of_class(part, rows, c):
@@ -70,33 +70,33 @@ def distance_of_class(part, rows, c):
 @pytest.mark.parametrize(
     "labels", [Y[:12], torch.tensor([2, 0, 0, 2, 2, 0, 2])], ids=["balanced", "classes of 0, 3, 4"]
 )
-def test_loss_is_the_mean_over_pairs(sketch, labels):
+def test_loss_is_the_mean_over_pairs(matcher, labels):
     """Products of a record with itself are left out."""
     images = make_images(labels, seed=1)
-    (part,) = sketch.parts
+    (part,) = matcher.parts
     distances = []
     for c in labels.unique():
         rows = part(images)[labels == c].double()
         distances.append(distance_of_class(part, rows, c))
     expected = sum(distances) / (part.weights.sum() * len(distances))
-    loss = sketch.loss(images, labels).item()
+    loss = matcher.loss(images, labels).item()
     assert loss == pytest.approx(float(expected), rel=1e-3, abs=1e-6)
 
 
-def test_loss_is_least_for_images_of_the_same_law(sketch):
+def test_loss_is_least_for_images_of_the_same_law(matcher):
     images = make_images(seed=2)
     without_variety = make_images(seed=2)
     without_variety[:, :, 0] = without_variety[:, :, 0].mean()  # means of classes stay, almost
-    same = float(sketch.loss(images, Y))
-    uniform = float(sketch.loss(without_variety, Y))
-    other_classes = float(sketch.loss(images, (Y + 1) % C))
+    same = float(matcher.loss(images, Y))
+    uniform = float(matcher.loss(without_variety, Y))
+    other_classes = float(matcher.loss(images, (Y + 1) % C))
     assert same < 0.1 * uniform < 0.1 * other_classes
 
 
 def test_pooled_moments_are_about_those_of_the_classes(tmp_path):
     """All classes have one covariance here. Clipping moves both estimates."""
-    (own,) = release_sketch(tmp_path / "own", epsilon=300.0).parts
-    (pooled,) = release_sketch(tmp_path / "pooled", epsilon=300.0, pooled=True).parts
+    (own,) = release_matcher(tmp_path / "own", epsilon=300.0).parts
+    (pooled,) = release_matcher(tmp_path / "pooled", epsilon=300.0, pooled=True).parts
     assert own.moments.n_classes == C
     assert pooled.moments.n_classes == 1
     covariances = own.moment * own.scale**2
@@ -104,7 +104,7 @@ def test_pooled_moments_are_about_those_of_the_classes(tmp_path):
     assert float(difference.norm() / covariances.norm()) < 0.5
 
 
-def test_network_with_batch_normalisation_is_trained(sketch):
+def test_network_with_batch_normalisation_is_trained(matcher):
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Linear(8 + C, 32),
@@ -118,7 +118,7 @@ def test_network_with_batch_normalisation_is_trained(sketch):
     losses = []
     for _ in range(200):
         codes = torch.cat([torch.randn(60, 8), torch.eye(C)[labels]], 1)
-        loss = sketch.loss(network(codes), labels)
+        loss = matcher.loss(network(codes), labels)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -129,7 +129,7 @@ def test_network_with_batch_normalisation_is_trained(sketch):
 @pytest.mark.parametrize("options", [{}, {"moments": False}, {"pooled": True}], ids=str)
 def test_releases_spend_the_budget(tmp_path, options):
     maps = [flatten(), DCT(SHAPE, 2, centre=0.4, radius=1.5)]
-    made = release_sketch(tmp_path / "run", maps=maps, epsilon=3.0, **options)
+    made = release_matcher(tmp_path / "run", maps=maps, epsilon=3.0, **options)
     assert made.guarantee["sound"]
     assert made.guarantee["epsilon"] <= 3.0
     assert made.guarantee["mu"] == pytest.approx(mu_of_epsilon(3.0, 1e-5), rel=1e-3)
@@ -155,11 +155,11 @@ def test_releases_spend_the_budget(tmp_path, options):
     ],
 )
 def test_plan_of_few_records_has_few_frequencies(n_records, n_classes, mu, shape, plan):
-    assert plan_sketch(n_records, n_classes, mu, shape) == plan
+    assert plan_moments(n_records, n_classes, mu, shape) == plan
 
 
-def test_sketch_without_classes_takes_no_labels(tmp_path):
-    made = release_sketch(tmp_path / "run", records=PrivateRecords(make_images()), n_classes=0)
+def test_matcher_without_classes_takes_no_labels(tmp_path):
+    made = release_matcher(tmp_path / "run", records=PrivateRecords(make_images()), n_classes=0)
     images = make_images(seed=4)
     assert float(made.loss(images)) < float(made.loss(1 - images))
     with pytest.raises(InputError, match="labels"):
@@ -167,18 +167,18 @@ def test_sketch_without_classes_takes_no_labels(tmp_path):
 
 
 @pytest.fixture
-def saved(sketch, tmp_path):
-    """The path of a file of the sketch."""
-    sketch.save(tmp_path / "sketch.pt")
-    return tmp_path / "sketch.pt"
+def saved(matcher, tmp_path):
+    """The path of a file of the matcher."""
+    matcher.save(tmp_path / "moments.pt")
+    return tmp_path / "moments.pt"
 
 
-def test_sketch_returns_from_its_file(sketch, saved):
-    read = Sketch(flatten(), C).load(saved)
+def test_matcher_returns_from_its_file(matcher, saved):
+    read = MomentMatcher(flatten(), C).load(saved)
     images = make_images(seed=5)
-    assert read.guarantee == sketch.guarantee
+    assert read.guarantee == matcher.guarantee
     assert read.guarantee["epsilon"] <= 100
-    torch.testing.assert_close(read.loss(images, Y), sketch.loss(images, Y))
+    torch.testing.assert_close(read.loss(images, Y), matcher.loss(images, Y))
 
 
 @pytest.mark.parametrize(
@@ -191,18 +191,18 @@ def test_sketch_returns_from_its_file(sketch, saved):
     ids=["another size", "another map", "another centre"],
 )
 def test_file_of_other_feature_maps_is_refused(saved, features):
-    with pytest.raises(InputError, match=r"sketch\.pt"):
-        Sketch(features, C).load(saved)
+    with pytest.raises(InputError, match=r"moments\.pt"):
+        MomentMatcher(features, C).load(saved)
 
 
 def test_damaged_file_is_refused(saved):
     saved.write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"sketch\.pt"):
-        Sketch(flatten(), C).load(saved)
+    with pytest.raises(InputError, match=r"moments\.pt"):
+        MomentMatcher(flatten(), C).load(saved)
 
 
-def test_sketch_before_its_release_has_no_loss_and_no_file(tmp_path):
-    made = Sketch(flatten(), C)
+def test_matcher_before_its_release_has_no_loss_and_no_file(tmp_path):
+    made = MomentMatcher(flatten(), C)
     with pytest.raises(InputError, match="release"):
         made.loss(make_images(), Y)
     with pytest.raises(InputError, match="release"):
@@ -223,16 +223,16 @@ def test_sketch_before_its_release_has_no_loss_and_no_file(tmp_path):
     ],
     ids=["none", "outside", "one less", "one record of a class"],
 )
-def test_labels_that_do_not_fit_are_refused(sketch, labels, message):
+def test_labels_that_do_not_fit_are_refused(matcher, labels, message):
     with pytest.raises(InputError, match=message):
-        sketch.loss(make_images(), labels)
+        matcher.loss(make_images(), labels)
 
 
 def test_options_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="moments"):
-        Sketch([flatten(), flatten()], C, moments=[True])
+        MomentMatcher([flatten(), flatten()], C, moments=[True])
     with pytest.raises(InputError, match="n_classes"):
-        Sketch(flatten(), -1)
+        MomentMatcher(flatten(), -1)
 
 
 @pytest.mark.parametrize(
@@ -246,5 +246,5 @@ def test_options_that_do_not_fit_are_refused():
 )
 def test_records_that_do_not_fit_release_nothing(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        release_sketch(tmp_path / "run", **options)
+        release_matcher(tmp_path / "run", **options)
     assert not list(tmp_path.iterdir())

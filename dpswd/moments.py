@@ -1,6 +1,7 @@
-r"""One-shot DP-SWD for networks: statistics of all records, released once, and a loss on them.
+r"""Moment matching: means and second moments, released once, and a loss on them for networks.
 
-A sketch has one or several public feature maps (docs/networks.md). Rows are centred and scaled by
+Nothing is projected or sorted: this is not DP-SWD, whose loss is
+:class:`dpswd.DPSlicedWassersteinLoss`. A matcher has one or several public feature maps (docs/networks.md). Rows are centred and scaled by
 released values and clipped to norm 1/2, their differences from the released mean of their class to
 norm 2/5.
 
@@ -41,9 +42,9 @@ from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
 from dpswd.row_copy import LabelledRows
 
-__all__ = ["Sketch", "plan_sketch"]
+__all__ = ["MomentMatcher", "plan_moments"]
 
-_FORMAT = 2  # of the file of a sketch
+_FORMAT = 2  # of the file of a matcher
 
 # Bound on rows before they are centred: three times their root mean square norm for photographs.
 _RAW_NORM = 1.5
@@ -77,7 +78,7 @@ _TINY_NORM = 1e-12
 _TINY_TRACE = 1e-9
 
 
-class Sketch(nn.Module):
+class MomentMatcher(nn.Module):
     """Noisy statistics of all records, per class, and the loss of generated records on them.
 
     Formal guarantee:
@@ -101,12 +102,12 @@ class Sketch(nn.Module):
     Example:
         >>> from dpswd.features.maps import Flatten
         >>> records = PrivateRecords(torch.rand(60, 1, 4, 4), torch.arange(60) % 2, classes=[0, 1])
-        >>> sketch = Sketch(Flatten((1, 4, 4), centre=0.5, radius=1.2), n_classes=2)
+        >>> matcher = MomentMatcher(Flatten((1, 4, 4), centre=0.5, radius=1.2), n_classes=2)
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     guarantee = sketch.release(
+        ...     guarantee = matcher.release(
         ...         records, target_epsilon=10, target_delta=1e-5, run_dir=folder)
-        >>> loss = sketch.loss(torch.rand(8, 1, 4, 4, requires_grad=True), torch.arange(8) % 2)
+        >>> loss = matcher.loss(torch.rand(8, 1, 4, 4, requires_grad=True), torch.arange(8) % 2)
         >>> guarantee["sound"], loss.shape
         (True, torch.Size([]))
     """
@@ -148,7 +149,7 @@ class Sketch(nn.Module):
 
     @property
     def is_released(self) -> bool:
-        """Whether the sketch has released values, of its own or of a file."""
+        """Whether the matcher has released values, of its own or of a file."""
         return all(bool(part.weights.any()) for part in self.parts)
 
     def queries(self) -> list[Releasing[Any]]:
@@ -237,14 +238,14 @@ class Sketch(nn.Module):
         return means, covariances
 
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return the squared distance of generated records from the sketch, in units of its noise.
+        """Return the squared distance of generated records from the moments, in units of noise.
 
         The distance of means and moments is an unbiased estimate from a batch (a U-statistic), so
         that a small batch does not pull a generator towards too little variety.
 
         Args:
             records: Generated records (n, ...); at least two of every class that occurs.
-            labels: Their classes (n,), where the sketch has classes.
+            labels: Their classes (n,), where the matcher has classes.
 
         Returns:
             Scalar tensor, differentiable.
@@ -254,7 +255,7 @@ class Sketch(nn.Module):
         """
         if not self.is_released:
             raise InputError(
-                "Expected a released sketch, got one before release; call release or load first."
+                "Expected released moments, got a matcher before its release; call release or load first."
             )
         numbers = self._checked_labels(records, labels)
         classes, counts = numbers.unique(return_counts=True)
@@ -274,10 +275,12 @@ class Sketch(nn.Module):
         """Return labels (n,) of generated records, 0 without classes; refuse others."""
         if self.n_classes == 0:
             if labels is not None:
-                raise InputError("Expected labels for a sketch of 0 classes, got some.")
+                raise InputError("Expected labels for a matcher of 0 classes, got some.")
             return torch.zeros(len(records), dtype=torch.int64, device=records.device)
         if labels is None:
-            raise InputError(f"Expected labels for a sketch of {self.n_classes} classes, got none.")
+            raise InputError(
+                f"Expected labels for a matcher of {self.n_classes} classes, got none."
+            )
         if len(labels) != len(records):
             raise InputError(
                 f"Expected a label per record, got {len(labels)} labels and {len(records)} records."
@@ -293,7 +296,7 @@ class Sketch(nn.Module):
         """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
         if not self.is_released:
             raise InputError(
-                "Expected a released sketch, got one before release; call release first."
+                "Expected released moments, got a matcher before its release; call release first."
             )
         content = {"format": _FORMAT, "version": __version__, "maps": self._maps()}
         content |= {"state": self.state_dict(), "guarantee": self.guarantee.to_dict()}
@@ -309,17 +312,17 @@ class Sketch(nn.Module):
         return descriptions
 
     def load(self, path: str | Path) -> Self:
-        """Read a file of :meth:`save` into a sketch with the same feature maps.
+        """Read a file of :meth:`save` into a matcher with the same feature maps.
 
         No code of the file is run.
 
         Raises:
             InputError: If the file is missing, damaged, or of other feature maps.
         """
-        with read_file(path, "sketch", _FORMAT) as content:
+        with read_file(path, "moment matcher", _FORMAT) as content:
             if content["maps"] != self._maps():
                 raise InputError(
-                    f"Expected a sketch of {self._maps()} at {path}, got one of {content['maps']}."
+                    f"Expected moments of {self._maps()} at {path}, got those of {content['maps']}."
                 )
             self.load_state_dict(content["state"])
             self.guarantee = Guarantee.from_dict(content["guarantee"])
@@ -327,8 +330,8 @@ class Sketch(nn.Module):
         return self
 
 
-class SketchPlan(NamedTuple):
-    """Size of the sketch of images.
+class MomentPlan(NamedTuple):
+    """Size of the released moments of images.
 
     Attributes:
         size: Number of frequencies per axis.
@@ -339,10 +342,10 @@ class SketchPlan(NamedTuple):
     pooled: bool
 
 
-def plan_sketch(
+def plan_moments(
     n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]
-) -> SketchPlan:
-    r"""Choose the frequencies per axis of a sketch of images, and whether it is pooled.
+) -> MomentPlan:
+    r"""Choose the frequencies per axis of a moment matcher of images, and whether it is pooled.
 
     The plan depends on public numbers only. With D frequencies of all channels, the noise of the
     second moment of one class has a largest eigenvalue of about
@@ -363,7 +366,7 @@ def plan_sketch(
     pooled = n_classes > 1 and size < LEAST_FREQUENCIES
     if pooled:
         size = round(math.sqrt((signal * math.sqrt(groups)) ** (2 / 3) / channels))
-    return SketchPlan(min(max(2, size), MOST_FREQUENCIES, *sides), pooled)
+    return MomentPlan(min(max(2, size), MOST_FREQUENCIES, *sides), pooled)
 
 
 def _clipped(rows: Tensor, norm: float) -> Tensor:
@@ -381,7 +384,7 @@ class _Part(nn.Module):
         groups: Number C of classes, 1 for records without classes.
         has_moments: Whether second moments are released.
         pooled: Whether one second moment is released for all classes together.
-        share: Part of the squared mu of the sketch for this map.
+        share: Part of the squared mu of the matcher for this map.
         noise_seed: For tests only: NOT PRIVATE.
 
     Attributes:
