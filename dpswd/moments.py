@@ -255,7 +255,8 @@ class MomentMatcher(nn.Module):
         """
         if not self.is_released:
             raise InputError(
-                "Expected released moments, got a matcher before its release; call release or load first."
+                "Expected released moments, got a matcher before its release; "
+                "call release or load first."
             )
         numbers = self._checked_labels(records, labels)
         classes, counts = numbers.unique(return_counts=True)
