@@ -62,7 +62,14 @@ def add_mechanism(parser: ArgumentParser) -> None:
     release.add_argument(
         "--batch-size", type=int, required=True, help="records that one release reads"
     )
-    release.add_argument("--n-releases", type=int, default=1, help="number of releases (default 1)")
+    number = release.add_mutually_exclusive_group()
+    number.add_argument("--n-releases", type=int, help="number of releases (default 1)")
+    number.add_argument(
+        "--epochs",
+        type=int,
+        metavar="E",
+        help="instead of --n-releases: E (N // B + 1) releases, as the authors' code counts them",
+    )
     release.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
     release.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
     release.add_argument(
@@ -101,13 +108,32 @@ def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":
     return ProjectionMechanism(**values)  # type: ignore[arg-type]
 
 
+def n_releases_of(arguments: Namespace) -> int:
+    """Return the number of releases, stated by ``--n-releases`` or by ``--epochs``.
+
+    An epoch of N records in batches of B counts as N // B + 1 releases, as in the code of
+    Rakotomamonjy2021 (Table 4): 100 epochs of 60,000 records in batches of 100 are 60,100.
+    """
+    if arguments.epochs is None:
+        if arguments.n_releases is None:
+            return 1
+        n_releases: int = arguments.n_releases
+        return n_releases
+    if arguments.epochs < 1:
+        raise InputError(f"Expected epochs to be at least 1, got epochs={arguments.epochs}.")
+    releases_per_epoch: int = arguments.sample_size // arguments.batch_size + 1
+    n_epochs: int = arguments.epochs
+    return n_epochs * releases_per_epoch
+
+
 def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str, Any]:
     """Return what the accountant claims, and caveats about the numbers."""
     from dpswd.accounting.accountant import EmptyCurveError, PrivacyAccountant
     from dpswd.accounting.pld import LossTooLargeError
 
+    n_releases = n_releases_of(arguments)
     accountant = PrivacyAccountant(arguments.accountant).step(
-        mechanism, sample_size=arguments.sample_size, n_releases=arguments.n_releases
+        mechanism, sample_size=arguments.sample_size, n_releases=n_releases
     )
     caveats = delta_caveats(arguments.delta, arguments.sample_size)
     try:
@@ -121,6 +147,7 @@ def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str,
         caveats.append(f"There is no trade-off curve, so mu is not stated. {error}")
     result = {
         "sigma": mechanism.sigma,
+        "n_releases": n_releases,
         "accountant": arguments.accountant,
         "bound": mechanism.bound,
     }

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpswd._validate import delta_caveats
-from dpswd.commands.account import add_mechanism, in_options, mechanism_of
+from dpswd.commands.account import add_mechanism, in_options, mechanism_of, n_releases_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         result = audit(
             mechanism_of(arguments, arguments.sigma),
             arguments.sample_size,
-            arguments.n_releases,
+            n_releases_of(arguments),
             delta=arguments.delta,
             trials=arguments.trials,
             seed=arguments.seed,

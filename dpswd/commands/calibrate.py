@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.commands.account import account, add_mechanism, in_options, mechanism_of
+from dpswd.commands.account import account, add_mechanism, in_options, mechanism_of, n_releases_of
 from dpswd.commands.account import show as show
 
 
@@ -23,7 +23,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         sigma = calibrate_sigma(
             mechanism,
             sample_size=arguments.sample_size,
-            n_releases=arguments.n_releases,
+            n_releases=n_releases_of(arguments),
             target_epsilon=arguments.epsilon,
             # with --mu, delta is only the value at which epsilon is reported
             target_delta=None if arguments.mu is not None else arguments.delta,

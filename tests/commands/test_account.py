@@ -93,6 +93,23 @@ def test_account_refuses_too_little_noise(capsys, options, words):
     assert refused(capsys, "account", *OFFICE, *options.split()).endswith(words)
 
 
+def test_epochs_are_counted_as_in_the_code_of_the_paper(capsys):
+    words = ["--dim", "784", "--n-projections", "1000", "--sample-size", "60000"]
+    words += ["--batch-size", "100", "--sigma", "2.94", "--delta", "1e-5", "--accountant", "rdp"]
+    by_epochs = answer(capsys, "account", *words, "--epochs", "100")
+    by_releases = answer(capsys, "account", *words, "--n-releases", "60100")
+    assert by_epochs["n_releases"] == 60_100
+    assert by_epochs == by_releases
+
+
+@pytest.mark.parametrize("epochs", [["0"], ["2", "--n-releases", "5"]])
+def test_epochs_refused(capsys, epochs):
+    words = ["--dim", "4", "--n-projections", "2", "--sample-size", "100", "--batch-size", "10"]
+    words += ["--sigma", "1", "--delta", "1e-3"]
+    assert main(["account", *words, "--epochs", *epochs]) == 2
+    assert "epochs" in capsys.readouterr().err
+
+
 def test_calibrate_to_a_budget_that_every_sigma_keeps(capsys, recwarn):
     options = "--n-releases 1 --epsilon 1 --delta 0.1".split()
     warnings.simplefilter("default", PrivacyWarning)  # which the command prints
