@@ -1,9 +1,9 @@
 r"""Moment matching: means and second moments, released once, and a loss on them for networks.
 
 Nothing is projected or sorted: this is not DP-SWD, whose loss is
-:class:`dpswd.DPSlicedWassersteinLoss`. A matcher has one or several public feature maps (docs/networks.md). Rows are centred and scaled by
-released values and clipped to norm 1/2, their differences from the released mean of their class to
-norm 2/5.
+:class:`dpswd.DPSlicedWassersteinLoss`. A matcher has one or several public feature maps
+(docs/networks.md). Rows are centred and scaled by released values and clipped to norm 1/2, their
+differences from the released mean of their class to norm 2/5.
 
 ======================  ==========================================  ====================
 release                 statistic                                   sensitivity

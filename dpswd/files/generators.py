@@ -22,6 +22,7 @@ from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.principal_generator import PrincipalGenerator
 
 __all__ = ["read_generator", "write_generator"]
 
@@ -36,6 +37,7 @@ _MAX_DERIVED_BYTES = 2**20
 _CLASSES: dict[str, type[Generator]] = {
     "ConvGenerator": ConvGenerator,
     "MixtureGenerator": MixtureGenerator,
+    "PrincipalGenerator": PrincipalGenerator,
     "ShuffleGenerator": ShuffleGenerator,
 }
 

@@ -62,14 +62,19 @@ class PrivateDataModule(L.LightningDataModule):
     def train_dataloader(self) -> ReleaseLoader:
         """Return a loader of one batch per planned release.
 
-        A module without a loss of batches, such as one that matches moments, makes its releases by itself;
-        it gets one batch of all records, and empty batches for the other training steps.
+        A module that makes its releases at the start, or by itself, gets one batch of all records,
+        and empty batches for the other training steps.
 
         Raises:
             InputError: If neither ``n_releases`` nor ``trainer.max_steps`` is given.
         """
         batch_size = self.batch_size or self._batch_size_of_loss()
-        if self.n_releases is not None:
+        module = getattr(self.trainer, "lightning_module", None)
+        releases_once = getattr(module, "releases_once", False)
+        if releases_once:
+            n_releases = 1
+            every = self._max_steps()
+        elif self.n_releases is not None:
             n_releases = self.n_releases
             every = self.every
         elif batch_size:

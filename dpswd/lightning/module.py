@@ -5,6 +5,7 @@ makes all of them before the first step.
 """
 
 import math
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -18,19 +19,25 @@ from dpswd._validate import at_least, positive
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
+from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import KeepsRelease
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.moments import MOST_FREQUENCIES, MomentMatcher
 from dpswd.networks.generator import Generator
 from dpswd.networks.image_generators import ShuffleGenerator
-from dpswd.records import PrivateBatch
+from dpswd.networks.principal_generator import PrincipalGenerator
+from dpswd.principal import PrincipalSlices, SlicePlan, plan_slices
+from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.row_copy import LabelledRows, RowFunction
 
 __all__ = ["GeneratorModule", "MomentModule"]
 
 # Norm of the one-hot class that labels="concat" appends to a row, whose own norm is at most 1/2.
 _LABEL_NORM = 0.25
+
+# Block means per column of rows that are not whitened.
+_N_QUANTILES = 100
 
 
 class GeneratorModule(KeepsRelease):
@@ -43,18 +50,32 @@ class GeneratorModule(KeepsRelease):
     appends the one-hot class, times 1/4, to the row before it is clipped; ``"none"`` ignores the
     classes.
 
+    With ``whiten=True`` all releases are made at the start (:class:`dpswd.principal.PrincipalSlices`):
+    means and a second moment, whose leading directions are scaled, then block means of all records
+    in them, for each class. A :class:`~dpswd.networks.principal_generator.PrincipalGenerator` starts
+    at the released means and deviations.
+
     Args:
         generator: Maps latent codes and classes to records.
         features: Public map from private and generated records to the rows that are projected.
-        batch_size: Number B of records in a release, that of the loader.
-        n_projections: Number of directions; ``None`` for the dimension of the rows. With
-            ``kind="orthogonal"``, the sensitivity of a multiple of that dimension is a constant.
-        n_quantiles: Block means per column (``statistic="quantiles"``).
+        batch_size: Number B of records in a release, that of the loader; ``None`` with ``whiten``,
+            which reads all records.
+        n_projections: Number of directions; ``None`` for the dimension of the rows, or 30 bases
+            with ``whiten``. With ``kind="orthogonal"``, the sensitivity of a multiple of that
+            dimension is a constant.
+        n_quantiles: Block means per column (``statistic="quantiles"``); ``None`` for 100, or for
+            the choice of :func:`dpswd.principal.plan_slices` with ``whiten``.
         statistic: ``"quantiles"`` or ``"rows"``.
         kind: ``"orthogonal"`` or ``"iid"`` directions.
+        bound: Treatment of the random sensitivity of ``"iid"`` directions: ``"exact"``,
+            ``"bernstein"``, or ``"clt"`` (not rigorous).
+        failure_prob: Tail probability per release of the Bernstein and CLT bounds; ``None`` for the
+            choice of the accountant.
+        whiten: Whether rows are reduced to scaled principal directions, which are released first.
         labels: How classes enter a record.
         generated: Number of generated records per step, spread evenly over the classes.
-        lr: Learning rate of Adam; it decays to a tenth over the run (cosine schedule).
+        lr: Largest learning rate of Adam; it decays to a tenth over the run (cosine schedule), or
+            with ``whiten`` to zero after a warm-up.
 
     Raises:
         InputError: If a number is out of range, or generator and features do not fit.
@@ -71,11 +92,14 @@ class GeneratorModule(KeepsRelease):
         self,
         generator: Generator,
         features: FeatureMap,
-        batch_size: int,
+        batch_size: int | None = None,
         n_projections: int | None = None,
-        n_quantiles: int | None = 100,
+        n_quantiles: int | None = None,
         statistic: Literal["rows", "quantiles"] = "quantiles",
         kind: Literal["iid", "orthogonal"] = "orthogonal",
+        bound: Literal["exact", "bernstein", "clt"] = "exact",
+        failure_prob: float | None = None,
+        whiten: bool = False,
         labels: Literal["blocks", "concat", "none"] = "blocks",
         generated: int = 500,
         lr: float = 2e-3,
@@ -90,29 +114,65 @@ class GeneratorModule(KeepsRelease):
         self.labels = labels
         self.generated = generated
         self.lr = lr
-        dim = features.dim
-        if labels == "concat":
-            dim += generator.n_classes
-        if statistic == "rows":
-            n_quantiles = None
-        n_classes = None
-        if labels == "blocks":
-            n_classes = generator.n_classes
-        mechanism = ProjectionMechanism(
-            dim=dim,
-            n_projections=n_projections or dim,
-            batch_size=batch_size,
-            statistic=statistic,
-            n_quantiles=n_quantiles,
-            kind=kind,
-            n_classes=n_classes,
-        )
-        self.criterion = DPSlicedWassersteinLoss(mechanism)
+        self.slices: PrincipalSlices | None = None
+        self.releases_once = whiten
         self._private_rows: RowFunction
+        self._choices = _Choices(n_projections, n_quantiles, statistic, kind, bound, failure_prob)
+        if whiten:
+            _check_whitened(self._choices, batch_size, labels, generated, generator.n_classes)
+            return
+        if batch_size is None:
+            raise InputError("Expected batch_size, the records of a release, got none; set it.")
+        self.criterion = DPSlicedWassersteinLoss(self._mechanism(batch_size))
         if labels == "concat":
             self._private_rows = LabelledRows(self.rows_with_classes)
         else:
             self._private_rows = features
+
+    def _mechanism(self, batch_size: int) -> ProjectionMechanism:
+        """Return the mechanism of a release of rows that are not whitened."""
+        choices = self._choices
+        dim = self.features.dim
+        if self.labels == "concat":
+            dim += self.generator.n_classes
+        n_quantiles = None
+        if choices.statistic == "quantiles":
+            n_quantiles = choices.n_quantiles or _N_QUANTILES
+        n_classes = None
+        if self.labels == "blocks":
+            n_classes = self.generator.n_classes
+        return ProjectionMechanism(
+            dim=dim,
+            n_projections=choices.n_projections or dim,
+            batch_size=batch_size,
+            statistic=choices.statistic,
+            n_quantiles=n_quantiles,
+            kind=choices.kind,
+            bound=choices.bound,
+            failure_prob=choices.failure_prob,
+            n_classes=n_classes,
+        )
+
+    def setup(self, stage: str) -> None:
+        """Plan the releases of whitened rows by the number of records and the budget."""
+        if not self.releases_once or self.slices is not None:
+            return
+        records = _records_of(self.trainer)
+        n_classes = self.generator.n_classes
+        plan = plan_slices(len(records), n_classes, _mu_of(self.trainer), self.features.dim)
+        plan = self._choices.changed(plan, len(records))
+        self.slices = PrincipalSlices(
+            self.features,
+            n_classes,
+            plan,
+            kind=self._choices.kind,
+            bound=self._choices.bound,
+            failure_prob=self._choices.failure_prob,
+        )
+        self.criterion = self.slices.criterion
+        generator = self.generator
+        if isinstance(generator, PrincipalGenerator):
+            self.generator = generator.with_directions(plan.n_directions)
 
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has other classes than the records."""
@@ -125,17 +185,53 @@ class GeneratorModule(KeepsRelease):
                 f"got {self.generator.n_classes}; set model.generator.n_classes."
             )
 
+    def on_train_start(self) -> None:
+        """Release the principal directions of whitened rows; a resumed run has them."""
+        if self.slices is None or self.slices.has_directions:
+            return
+        self.slices.release_directions(_records_of(self.trainer))
+        if isinstance(self.generator, PrincipalGenerator):
+            self.generator.start_at(**asdict(self.slices.start()))
+
     def training_step(self, batch: PrivateBatch, batch_idx: int) -> Tensor:
         """Make a release if the batch has records; return the loss to the last release."""
         if len(batch):
-            release = self.criterion.release(batch, rows=self._private_rows)
-            self.released = release.to(self.device)
+            self._release(batch)
         if self.released is None:
             raise InputError(
                 "Expected a release before the first free step, got none; resume from a checkpoint."
             )
         classes = _even_classes(self.generated, self.generator.n_classes, self.device)
-        records = self.generator(self.generator.latent(len(classes)), classes)
+        latent = self.generator.latent(len(classes))
+        if self.slices is not None:
+            loss = self._distance_of_slices(self.slices, latent, classes)
+        else:
+            loss = self._distance_of_rows(self.released, latent, classes)
+        self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
+        return loss
+
+    def _release(self, batch: PrivateBatch) -> None:
+        """Make a release of a batch."""
+        if self.slices is None:
+            release = self.criterion.release(batch, rows=self._private_rows)
+        else:
+            release = self.slices.release_slices(batch)
+        self.released = release.to(self.device)
+
+    def _distance_of_slices(
+        self, slices: PrincipalSlices, latent: Tensor, classes: Tensor
+    ) -> Tensor:
+        """Return the loss of generated records in principal coordinates."""
+        labels = None
+        if self.generator.n_classes:
+            labels = classes
+        if isinstance(self.generator, PrincipalGenerator):
+            return slices.distance(self.generator.coordinates(latent, classes), labels)
+        return slices.loss(self.generator(latent, classes), labels)
+
+    def _distance_of_rows(self, released: Release, latent: Tensor, classes: Tensor) -> Tensor:
+        """Return the loss of generated records in the rows of the feature map."""
+        records = self.generator(latent, classes)
         if self.labels == "concat":
             rows, _ = self.rows_with_classes(records, classes)
         else:
@@ -143,9 +239,7 @@ class GeneratorModule(KeepsRelease):
         blocks = None
         if self.labels == "blocks":
             blocks = classes
-        loss = self.criterion.distance(self.released, rows, blocks)
-        self.log("loss", loss, prog_bar=True, batch_size=1)  # a function of released values
-        return loss
+        return self.criterion.distance(released, rows, blocks)
 
     def rows_with_classes(self, records: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Append the one-hot class to the row of a record; return rows and classes.
@@ -159,7 +253,9 @@ class GeneratorModule(KeepsRelease):
         return torch.cat([rows, _LABEL_NORM * one_hot.to(records.dtype)], dim=1), classes
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return Adam with a cosine schedule down to a tenth of the learning rate."""
+        """Return Adam with a schedule; see ``lr``."""
+        if self.releases_once:
+            return _adam_in_one_cycle(self, self.generator, self.lr)
         optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
         schedule = CosineAnnealingLR(optimiser, _n_steps(self), eta_min=self.lr / 10)
         return _with_schedule(optimiser, schedule)
@@ -230,9 +326,88 @@ class MomentModule(L.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return Adam, and a schedule with a warm-up and a cosine."""
-        optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.9, 0.99))
-        factor = partial(one_cycle, n_steps=_n_steps(self))
-        return _with_schedule(optimiser, LambdaLR(optimiser, factor))
+        return _adam_in_one_cycle(self, self.generator, self.lr)
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """Options of the mechanism of a GeneratorModule; ``None`` leaves a number to the library."""
+
+    n_projections: int | None
+    n_quantiles: int | None
+    statistic: Literal["rows", "quantiles"]
+    kind: Literal["iid", "orthogonal"]
+    bound: Literal["exact", "bernstein", "clt"]
+    failure_prob: float | None
+
+    def changed(self, plan: SlicePlan, n_records: int) -> SlicePlan:
+        """Return a plan with the numbers that are stated."""
+        if self.n_projections is not None:
+            if self.n_projections % plan.n_directions:
+                raise InputError(
+                    f"Expected n_projections to be a multiple of {plan.n_directions}, the number "
+                    f"of principal directions, got {self.n_projections}."
+                )
+            plan = plan._replace(n_bases=self.n_projections // plan.n_directions)
+        if self.n_quantiles is not None:
+            if not 1 <= self.n_quantiles <= n_records:
+                raise InputError(
+                    f"Expected n_quantiles from 1 to {n_records}, got {self.n_quantiles}."
+                )
+            batch_size = n_records // self.n_quantiles * self.n_quantiles
+            plan = plan._replace(n_quantiles=self.n_quantiles, batch_size=batch_size)
+        return plan
+
+
+def _check_whitened(
+    choices: _Choices, batch_size: int | None, labels: str, generated: int, n_classes: int
+) -> None:
+    """Raise an InputError for options that ``whiten`` does not have."""
+    if batch_size is not None:
+        raise InputError(
+            f"Expected no batch_size with whiten, which reads all records, got {batch_size}."
+        )
+    if choices.statistic != "quantiles":
+        raise InputError(f"Expected statistic='quantiles' with whiten, got {choices.statistic!r}.")
+    if labels == "concat" or (labels == "none") != (n_classes == 0):
+        raise InputError(
+            "Expected labels='blocks' with whiten, or 'none' for a generator without classes, "
+            f"got {labels!r}."
+        )
+    if generated % (2 * max(1, n_classes)):
+        raise InputError(
+            f"Expected generated to be a multiple of {2 * max(1, n_classes)}, two batches of every "
+            f"class, got {generated}."
+        )
+
+
+def _records_of(trainer: L.Trainer) -> PrivateRecords:
+    """Return the records of the data module."""
+    records = getattr(getattr(trainer, "datamodule", None), "records", None)
+    if not isinstance(records, PrivateRecords):
+        raise InputError(
+            "Expected a data module with private records for whiten, got none; "
+            "use PrivateDataModule."
+        )
+    return records
+
+
+def _mu_of(trainer: L.Trainer) -> float:
+    """Return the mu of the budget among the callbacks of a trainer."""
+    any_trainer: Any = trainer
+    for callback in any_trainer.callbacks:
+        if isinstance(callback, PrivacyBudget):
+            return callback.mu
+    raise InputError("Expected a PrivacyBudget among the callbacks of the trainer, got none.")
+
+
+def _adam_in_one_cycle(
+    module: L.LightningModule, generator: Generator, lr: float
+) -> OptimizerLRSchedulerConfig:
+    """Return Adam, and a schedule with a warm-up and a cosine."""
+    optimiser = torch.optim.Adam(generator.parameters(), lr=lr, betas=(0.9, 0.99))
+    factor = partial(one_cycle, n_steps=_n_steps(module))
+    return _with_schedule(optimiser, LambdaLR(optimiser, factor))
 
 
 def one_cycle(step: int, n_steps: int) -> float:

@@ -25,6 +25,7 @@ from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator, draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.principal_generator import PrincipalGenerator
 
 SEED = 20261121
 GUARANTEE = Guarantee(private=True, sound=True, epsilon=1.0, delta=1e-5, mu=0.27)
@@ -162,6 +163,9 @@ def test_a_file_holds_no_private_record(run):
         ConvGenerator((1, 12, 8), n_classes=3, latent_dim=5, hidden=16),
         ShuffleGenerator(
             (1, 12, 8), 3, size=6, chroma_size=3, hidden=16, width=4, jitter={"rotation": 5.0}
+        ),
+        PrincipalGenerator(
+            (1, 12, 8), 3, size=6, n_directions=5, hidden=16, jitter={"rotation": 5.0}
         ),
         MixtureGenerator(
             (1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}

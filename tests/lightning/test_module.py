@@ -7,6 +7,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd import InputError
+from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
@@ -14,6 +15,7 @@ from dpswd.lightning.data import PrivateDataModule
 from dpswd.lightning.module import GeneratorModule, MomentModule
 from dpswd.networks.generator import draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.principal_generator import PrincipalGenerator
 
 SHAPE = (1, 8, 8)
 
@@ -103,6 +105,79 @@ def test_generator_module_refuses_options_out_of_range(options, name):
 def test_features_of_another_shape_are_refused():
     with pytest.raises(InputError, match="sample_shape"):
         GeneratorModule(ConvGenerator(SHAPE), Flatten((1, 9, 9), radius=3.2), batch_size=200)
+
+
+@pytest.mark.parametrize("bound", ["bernstein", "clt"])
+def test_bound_reaches_the_mechanism(bound):
+    module = generator_module(
+        statistic="rows", kind="iid", n_projections=200, bound=bound, failure_prob=1e-8
+    )
+    mechanism = module.criterion.mechanism
+    assert mechanism.bound == bound
+    assert mechanism.failure_prob == 1e-8
+
+
+# GeneratorModule on whitened rows
+
+
+def whitened_module(generator=None, **changes):
+    if generator is None:
+        generator = PrincipalGenerator(SHAPE, size=5, hidden=16, jitter={"shift": 0.3})
+    options = {"whiten": True, "generated": 40} | changes
+    return GeneratorModule(generator, Frequencies(SHAPE, 5), **options)
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+@pytest.mark.parametrize(
+    "generator", [None, ConvGenerator(SHAPE, latent_dim=8, hidden=32)], ids=["principal", "own"]
+)
+def test_training_on_whitened_rows_makes_three_releases(tmp_path, generator):
+    module = whitened_module(generator)
+    data = PrivateDataModule("digits")
+    options = {"max_steps": 3, "enable_checkpointing": False}
+    trainer(tmp_path, callbacks=[GeneratorFile()], **options).fit(module, datamodule=data)
+    facts = privacy(tmp_path)
+    assert facts["sound"]
+    assert facts["epsilon"] <= 10
+    assert ledger_of(tmp_path).n_releases == 3
+    assert all(bool(p.isfinite().all()) for p in module.generator.parameters())
+    read, _ = read_generator(tmp_path / "generator.pt")
+    images = draw(read, torch.arange(20) % 10)
+    assert images.shape == (20, *SHAPE)
+    if generator is None:
+        assert read.n_directions == module.slices.plan.n_directions
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+def test_run_on_whitened_rows_is_resumed_without_a_release(tmp_path):
+    module = whitened_module()
+    trainer(tmp_path, max_steps=2).fit(module, datamodule=PrivateDataModule("digits"))
+    resumed = whitened_module()
+    options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
+    trainer(tmp_path, max_steps=4).fit(resumed, datamodule=PrivateDataModule("digits"), **options)
+    assert ledger_of(tmp_path).n_releases == privacy(tmp_path)["releases_made"] == 3
+    assert resumed.trainer.global_step == 4
+    torch.testing.assert_close(resumed.slices.values, module.slices.values)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"batch_size": 100}, "batch_size"),
+        ({"statistic": "rows"}, "statistic"),
+        ({"labels": "concat"}, "labels"),
+        ({"labels": "none"}, "labels"),
+        ({"generated": 30}, "generated"),
+    ],
+)
+def test_options_that_whitened_rows_do_not_have_are_refused(options, name):
+    with pytest.raises(InputError, match=name):
+        whitened_module(**options)
+
+
+def test_batch_size_is_needed_where_rows_are_not_whitened():
+    with pytest.raises(InputError, match="batch_size"):
+        generator_module(batch_size=None)
 
 
 # MomentModule

@@ -1,4 +1,4 @@
-"""Generators of images: shapes, gradients, refusals, start of ShuffleGenerator."""
+"""Generators of images: shapes, gradients, refusals, and where they start."""
 
 from functools import partial
 
@@ -7,6 +7,7 @@ import torch
 
 from dpswd.errors import InputError
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.principal_generator import PrincipalGenerator
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
 
@@ -67,3 +68,31 @@ def test_shuffle_generator_starts_at_the_stated_moments():
         assert float(z_scores.abs().max()) < 6
         error = float((members.T.cov() - covariances[c]).norm())
         assert error < 0.1 * float(covariances[c].norm())
+
+
+def test_principal_generator_starts_at_the_stated_normal_law():
+    torch.manual_seed(0)
+    generator = PrincipalGenerator((1, 8, 8), n_classes=2, size=4, n_directions=3).eval()
+    means = 0.01 * torch.randn(2, 16)
+    vectors, _ = torch.linalg.qr(torch.randn(16, 16))
+    deviations = torch.tensor([0.5, 0.4, 0.3])
+    rest = 0.001 * vectors[:, 3:] @ vectors[:, 3:].T
+    generator.start_at(means, 0.01 * vectors[:, :3], deviations, rest)
+    labels = torch.arange(20_000) % 2
+    with torch.no_grad():
+        latent = generator.latent(len(labels))
+        rows = generator.features(generator(latent, labels)) - means[labels]
+        coordinates = generator.coordinates(latent, labels)
+    inside = rows @ vectors[:, :3] / 0.01
+    torch.testing.assert_close(inside, coordinates, atol=1e-3, rtol=0)
+    torch.testing.assert_close(coordinates.std(0), deviations, atol=0, rtol=0.05)
+    outside = rows @ vectors[:, 3:]
+    torch.testing.assert_close(outside.std(0), torch.full((13,), 0.001), atol=0, rtol=0.05)
+
+
+def test_principal_generator_with_other_directions_has_the_same_options():
+    generator = PrincipalGenerator((1, 8, 8), 2, size=4, hidden=9, jitter={"shift": 1.0})
+    other = generator.with_directions(5)
+    assert other.n_directions == 5
+    for name in ("sample_shape", "n_classes", "size", "chroma_size", "hidden", "jitter"):
+        assert getattr(other, name) == getattr(generator, name)

@@ -1,0 +1,574 @@
+r"""Slices along principal directions, released once, and a loss on them for networks.
+
+The paper's distance, made to learn: of every class the sorted slices of all records, averaged in
+blocks, are released once along many random directions. Directions lie in the space of the leading
+principal directions, which an earlier release of the same plan determines.
+
+=========  ===================================================  ==============
+release    statistic, of all records                            sensitivity
+=========  ===================================================  ==============
+means      counts and sums per class                            Proposition 8
+moment     second moment about the means of the classes         Proposition 9
+slices     block means of sorted projections, per class         Proposition 32
+=========  ===================================================  ==============
+
+The three compose adaptively: the rows of a later release are a public function of one record, its
+class, and earlier released values (docs/theory/sensitivity.md, Proposition 32). Everything after
+them is post-processing: training reads released values only, for any number of steps.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from dpswd import __version__
+from dpswd._files import atomic_write
+from dpswd._provenance import mark_runs, track_runs
+from dpswd._validate import at_least, choice
+from dpswd.accounting.guarantee import Guarantee
+from dpswd.budget.budget import Budget
+from dpswd.budget.statement import RunStatement
+from dpswd.errors import InputError
+from dpswd.features.maps import FeatureMap
+from dpswd.files.archives import read_file
+from dpswd.loss import DPSlicedWassersteinLoss, Release
+from dpswd.mechanism import BoundKind, ProjectionKind, ProjectionMechanism, Statistic
+from dpswd.mixture.moments import class_means, nearest_spectrum
+from dpswd.queries import ClassCovariances, ClassMeans
+from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.release import Releasing
+from dpswd.row_copy import LabelledRows
+
+__all__ = ["PrincipalSlices", "SlicePlan", "plan_slices"]
+
+_FORMAT = 1  # of the file of slices
+
+# Bounds on rows, and on their differences from the mean of their class, in units in which the root
+# mean square norm of photographs is 1/2.
+_ROW_NORM = 1.0
+_CLASS_NORM = 0.75
+
+# Parts of the squared mu.
+_MEANS_SHARE = 0.05
+_MOMENT_SHARE = 0.15
+
+# A coordinate is divided by its standard deviation to this power: small directions are seen, but
+# do not weigh as much as large ones.
+_POWER = 0.4
+
+# Bound on rows in principal coordinates, over their expected root mean square norm.
+_REACH = 1.25
+
+# Bound on rows in principal coordinates after they are scaled: that of the mechanism.
+_SCALED_NORM = 0.5
+
+# A reference size: directions and blocks per class that were good for 6,000 records of a class at
+# mu = 2, and the powers of mu n with which they grow.
+_REFERENCE_SIGNAL = 12_000.0
+_REFERENCE_DIRECTIONS = 40
+_REFERENCE_BLOCKS = 20
+_POWER_OF_DIRECTIONS = 0.25
+_POWER_OF_BLOCKS = 1 / 3
+_LEAST_DIRECTIONS = 4
+_LEAST_BLOCKS = 4
+_N_BASES = 30
+
+# Released counts and variances are at least these parts of their mean.
+_LEAST_COUNT = 0.1
+_LEAST_VARIANCE = 1e-4
+_TINY_NORM = 1e-12
+
+
+class SlicePlan(NamedTuple):
+    """Sizes of a release of slices.
+
+    Attributes:
+        n_directions: Number r of principal directions.
+        n_bases: Number of random orthonormal bases of their space.
+        n_quantiles: Number m of blocks of all records.
+        batch_size: Number B of records that are read; a multiple of m.
+    """
+
+    n_directions: int
+    n_bases: int
+    n_quantiles: int
+    batch_size: int
+
+
+def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePlan:
+    r"""Choose the sizes of a release of slices by a rule that reads public numbers only.
+
+    With :math:`s = \mu N / C` there are :math:`40\,(s / 12{,}000)^{1/4}` directions and
+    :math:`20\,(s / 12{,}000)^{1/3}` blocks per class, and 30 bases. Up to one block of records is
+    left out, so that all blocks have the same size.
+
+    Args:
+        n_records: Number N of records.
+        n_classes: Number C of classes; 0 for none.
+        mu: Budget of Gaussian differential privacy.
+        dim: Dimension of the rows before they are reduced.
+
+    Example:
+        >>> plan_slices(60_000, 10, 2.0, dim=144)
+        SlicePlan(n_directions=40, n_bases=30, n_quantiles=200, batch_size=60000)
+    """
+    at_least(1, n_records=n_records, dim=dim)
+    at_least(0, n_classes=n_classes)
+    groups = max(1, n_classes)
+    signal = mu * n_records / groups / _REFERENCE_SIGNAL
+    n_directions = round(_REFERENCE_DIRECTIONS * signal**_POWER_OF_DIRECTIONS)
+    n_blocks = round(_REFERENCE_BLOCKS * signal**_POWER_OF_BLOCKS)
+    n_blocks = max(_LEAST_BLOCKS, n_blocks)
+    block_size = max(1, n_records // (groups * n_blocks))
+    n_quantiles = n_records // block_size
+    return SlicePlan(
+        n_directions=min(max(_LEAST_DIRECTIONS, n_directions), dim),
+        n_bases=_N_BASES,
+        n_quantiles=n_quantiles,
+        batch_size=n_quantiles * block_size,
+    )
+
+
+@dataclass(frozen=True)
+class PrincipalStart:
+    """Where a generator starts: functions of released values.
+
+    Attributes:
+        means: Means (C, d) of the classes.
+        basis: Matrix (d, r) from scaled principal coordinates to differences from the means.
+        deviations: Standard deviations (r,) of the scaled coordinates.
+        rest: Square root (d, d) of the covariance outside of the principal directions.
+    """
+
+    means: Tensor
+    basis: Tensor
+    deviations: Tensor
+    rest: Tensor
+
+
+class PrincipalSlices(nn.Module):
+    """Noisy slices of all records, per class, and the loss of generated records on them.
+
+    Formal guarantee:
+        :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one,
+        classes included (docs/theory/sensitivity.md, Proposition 32). The loss, and every network
+        that is trained on it, are post-processing.
+
+    Args:
+        features: Public feature map from records to rows.
+        n_classes: Number C of classes of the records; 0 for none.
+        plan: Sizes of the release, as :func:`plan_slices` chooses them.
+        statistic: What is released of every slice; ``"quantiles"``, block means, is the only one
+            that a loss of classes can use here.
+        kind: ``"orthogonal"`` bases, whose sensitivity is constant, or ``"iid"`` directions.
+        bound: Treatment of the random sensitivity of ``"iid"`` directions: ``"exact"``,
+            ``"bernstein"`` or ``"clt"`` (not rigorous).
+        failure_prob: Tail probability of the Bernstein and CLT bounds; see
+            :class:`dpswd.ProjectionMechanism`.
+        noise_seed: For tests only: NOT PRIVATE.
+
+    Attributes:
+        means: Query of counts and sums.
+        moment: Query of the second moment.
+        criterion: The loss that releases the slices.
+        guarantee: Statement of the guarantee of the released values.
+
+    Raises:
+        InputError: If a number is out of range, or the statistic is not ``"quantiles"``.
+
+    Example:
+        >>> from dpswd.features.maps import Flatten
+        >>> records = PrivateRecords(torch.rand(60, 1, 4, 4), torch.arange(60) % 2, classes=[0, 1])
+        >>> features = Flatten((1, 4, 4), centre=0.5, radius=1.2)
+        >>> slices = PrincipalSlices(features, 2, plan_slices(60, 2, 2.0, dim=16))
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     statement = slices.release(
+        ...         records, target_epsilon=10, target_delta=1e-5, run_dir=folder)
+        >>> loss = slices.loss(torch.rand(8, 1, 4, 4, requires_grad=True), torch.arange(8) % 2)
+        >>> statement["sound"], loss.shape
+        (True, torch.Size([]))
+    """
+
+    mean: Tensor
+    counts: Tensor
+    basis: Tensor
+    encoder: Tensor
+    deviations: Tensor
+    rest: Tensor
+    projections: Tensor
+    values: Tensor
+    sigma: Tensor
+
+    def __init__(
+        self,
+        features: FeatureMap,
+        n_classes: int,
+        plan: SlicePlan,
+        *,
+        statistic: Statistic = "quantiles",
+        kind: ProjectionKind = "orthogonal",
+        bound: BoundKind = "exact",
+        failure_prob: float | None = None,
+        noise_seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(0, n_classes=n_classes)
+        choice(("quantiles",), statistic=statistic)
+        track_runs(self)
+        groups = max(1, n_classes)
+        dim = features.dim
+        self.features = features
+        self.n_classes = n_classes
+        self.plan = plan
+        self.means = ClassMeans(groups, dim, _ROW_NORM, share=_MEANS_SHARE, noise_seed=noise_seed)
+        self.moment = ClassCovariances(
+            1, dim, _CLASS_NORM, share=_MOMENT_SHARE, noise_seed=noise_seed
+        )
+        mechanism = ProjectionMechanism(
+            dim=plan.n_directions,
+            n_projections=plan.n_bases * plan.n_directions,
+            batch_size=plan.batch_size,
+            statistic=statistic,
+            n_quantiles=plan.n_quantiles,
+            row_norm=_SCALED_NORM,
+            kind=kind,
+            bound=bound,
+            failure_prob=failure_prob,
+            n_classes=n_classes or None,
+            noise_seed=noise_seed,
+        )
+        self.criterion = DPSlicedWassersteinLoss(mechanism)
+        r = plan.n_directions
+        n_columns = mechanism.n_projections
+        self.register_buffer("mean", torch.zeros(groups, dim))
+        self.register_buffer("counts", torch.zeros(groups))
+        self.register_buffer("basis", torch.zeros(dim, r))
+        self.register_buffer("encoder", torch.zeros(dim, r))
+        self.register_buffer("deviations", torch.zeros(r))
+        self.register_buffer("rest", torch.zeros(dim, dim))
+        self.register_buffer("projections", torch.zeros(r, n_columns))
+        self.register_buffer("values", torch.zeros(groups, plan.n_quantiles, n_columns))
+        self.register_buffer("sigma", torch.zeros(()))
+        self.guarantee = Guarantee()
+
+    # Releases
+
+    @property
+    def is_released(self) -> bool:
+        """Whether there are released values, of an own release or of a file."""
+        return bool(self.projections.any())
+
+    @property
+    def has_directions(self) -> bool:
+        """Whether the principal directions are released."""
+        return bool(self.encoder.any())
+
+    def queries(self) -> list[Releasing[Any]]:
+        """Return the releases in their order; the last one takes the rest of the budget."""
+        return [self.means, self.moment, self.criterion]
+
+    def release(
+        self,
+        records: PrivateRecords,
+        *,
+        target_epsilon: float,
+        target_delta: float,
+        run_dir: str | Path,
+        **options: Any,
+    ) -> RunStatement:
+        """Make all releases within a budget of their own; return its statement.
+
+        Args:
+            records: The private records.
+            target_epsilon: Budget.
+            target_delta: Budget; below 1 / N.
+            run_dir: Directory of the ledger.
+            options: Further arguments of :class:`dpswd.Budget`.
+
+        Raises:
+            InputError: If records and feature map do not fit, or the directory holds a run.
+        """
+        self.check(records)
+        budget = Budget(
+            records,
+            self.queries(),
+            target_epsilon=target_epsilon,
+            target_delta=target_delta,
+            run_dir=run_dir,
+            **options,
+        )
+        with budget:
+            self.release_directions(records)
+            self.release_slices(PrivateBatch(records, self.plan.batch_size))
+        statement = budget.statement()
+        self.guarantee = statement.guarantee_of_weights()
+        mark_runs(self, statement.guarantee.weights_from_runs)
+        return statement
+
+    def check(self, records: PrivateRecords) -> None:
+        """Refuse records of other classes or of another shape, before the first release."""
+        if records.n_classes != self.n_classes:
+            raise InputError(
+                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
+                "make it equal."
+            )
+        if self.features.sample_shape != records.shape:
+            raise InputError(
+                f"Expected records of {self.features.sample_shape}, got {records.shape}."
+            )
+        if self.plan.batch_size > len(records):
+            raise InputError(
+                f"Expected a plan for {len(records)} records, got batch_size="
+                f"{self.plan.batch_size}; call plan_slices with the number of records."
+            )
+
+    @torch.no_grad()
+    def release_directions(self, records: PrivateRecords) -> None:
+        """Release means and second moment, and choose the principal directions by them."""
+        self.check(records)
+        counts, sums = self.means.release(records, rows=self._raw_rows())
+        counts = counts.clamp(min=_LEAST_COUNT * len(records) / len(counts))
+        noise = self.means.mechanism.sigma
+        reference = torch.full((self.features.dim,), 1.0 / self.features.dim)
+        self.mean.copy_(class_means(counts, sums, reference.to(sums), noise))
+        self.counts.copy_(counts * (self.plan.batch_size / len(records)))
+        total = self.moment.release(records, rows=LabelledRows(self._centred_rows))[0]
+        self._choose_directions(total / len(records))
+
+    @torch.no_grad()
+    def release_slices(self, batch: PrivateBatch) -> Release:
+        """Release the slices of a batch of all records, and return the release."""
+        released = self.criterion.release(batch, rows=LabelledRows(self._private_rows))
+        self.projections.copy_(released.projections)
+        self.values.copy_(released.values.view(self.values.shape))
+        self.sigma.fill_(released.mechanism.sigma)
+        return released
+
+    def _choose_directions(self, covariance: Tensor) -> None:
+        """Set basis, encoder and deviations by a released covariance (d, d)."""
+        variances, vectors = torch.linalg.eigh(nearest_spectrum(covariance))
+        variances = variances.flip(0)
+        vectors = vectors.flip(1)
+        r = self.plan.n_directions
+        least = _LEAST_VARIANCE * float(variances.sum()) / len(variances)
+        leading = variances[:r].clamp(min=max(least, _TINY_NORM))
+        weights = leading.pow(-_POWER / 2)
+        expected_sq = (leading * weights.square()).sum()
+        scale = _SCALED_NORM / (_REACH * expected_sq.sqrt())
+        self.encoder.copy_(vectors[:, :r] * (weights * scale))
+        self.basis.copy_(vectors[:, :r] / (weights * scale))
+        self.deviations.copy_(leading.sqrt() * weights * scale)
+        outside = variances.clone()
+        outside[:r] = 0
+        rest = (vectors * outside.clamp(min=0).sqrt()) @ vectors.T
+        self.rest.copy_(rest)
+
+    def _raw_rows(self) -> LabelledRows:
+        """Return the row function of the first release: the features, and the class."""
+
+        def raw(records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            return self.features(records), self._groups(labels)
+
+        return LabelledRows(raw)
+
+    def _groups(self, labels: Tensor) -> Tensor:
+        """Return the classes (n,); zeros without classes."""
+        if self.n_classes:
+            return labels
+        return torch.zeros_like(labels)
+
+    def _centred_rows(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Map records to differences (n, d) from the mean of their class, in one group."""
+        rows = self.features(records) - self.mean[self._groups(labels)]
+        return rows, torch.zeros_like(labels)
+
+    def _private_rows(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Map records to principal coordinates (n, r) and their classes."""
+        return self.coordinates(records, self._groups(labels)), labels
+
+    # Training
+
+    def coordinates(self, records: Tensor, labels: Tensor) -> Tensor:
+        """Map records (n, ...) of classes (n,) to scaled principal coordinates (n, r)."""
+        rows = self.features(records) - self.mean[labels]
+        coordinates: Tensor = rows @ self.encoder
+        return coordinates
+
+    def start(self) -> PrincipalStart:
+        """Return where a generator starts.
+
+        Raises:
+            InputError: If no directions were released.
+        """
+        if not self.has_directions:
+            raise InputError("Expected released directions, got none; call release or load first.")
+        return PrincipalStart(self.mean, self.basis, self.deviations, self.rest)
+
+    def loss(
+        self, records: Tensor, labels: Tensor | None = None, *, n_bases: int | None = 6
+    ) -> Tensor:
+        """Return the squared distance of generated records from the slices, in units of noise.
+
+        See :meth:`distance`; coordinates are those of the records.
+
+        Args:
+            records: Generated records (n, ...).
+            labels: Their classes (n,), where the slices have classes.
+            n_bases: Number of bases, drawn anew at every call; ``None`` for all.
+        """
+        numbers = self._checked_labels(records, labels)
+        return self.distance(self.coordinates(records, numbers), labels, n_bases=n_bases)
+
+    def distance(
+        self, coordinates: Tensor, labels: Tensor | None = None, *, n_bases: int | None = 6
+    ) -> Tensor:
+        r"""Return the squared distance of generated coordinates from the slices.
+
+        The rows of every class are split into two batches. With the differences D and D' of their
+        block means from the released ones, the loss is the mean of
+        :math:`D D' / \sigma^2` over classes, blocks and directions. The batches are independent, so
+        its expectation is the square of the expected difference, while the square of one difference
+        would add the variance of a batch, which pulls a generator towards too little variety. The
+        expected difference has an error of the order of 1 / n: the block means of n rows are less
+        extreme than those of all records. Ten rows or more per block make it small.
+
+        Args:
+            coordinates: Generated coordinates (n, r), as :meth:`coordinates` returns them.
+            labels: Their classes (n,), where the slices have classes: each equally often, and an
+                even number of times.
+            n_bases: Number of bases, drawn anew at every call; ``None`` for all.
+
+        Returns:
+            Scalar tensor, differentiable.
+
+        Raises:
+            InputError: If nothing was released, or labels do not fit.
+        """
+        self._check_released()
+        numbers = self._checked_labels(coordinates, labels)
+        batches = self._two_batches(coordinates, numbers)
+        columns = self._some_columns(n_bases)
+        directions = self.projections[:, columns]
+        norms = batches.detach().norm(dim=-1, keepdim=True).clamp(min=_TINY_NORM)
+        clipped = batches * (_SCALED_NORM / norms).clamp(max=1)
+        slices = (clipped @ directions).sort(dim=2).values  # (2, C, n, k)
+        lower, upper = self._block_weights(slices.shape[2])
+        below = torch.einsum("cmn,hcnk->hcmk", lower, slices.clamp(max=0))
+        above = torch.einsum("cmn,hcnk->hcmk", upper, slices.clamp(min=0))
+        differences = below + above - self.values[:, :, columns]
+        product = differences[0] * differences[1]
+        used = (lower.sum(2) + upper.sum(2)) > 0
+        weights = used.to(product) / used.sum()
+        return (product.mean(2) * weights).sum() / self.sigma.square()
+
+    def _two_batches(self, coordinates: Tensor, labels: Tensor) -> Tensor:
+        """Return coordinates (n, r) as two batches of every class (2, C, n / (2 C), r)."""
+        groups = len(self.values)
+        counts = torch.bincount(labels, minlength=groups)
+        n_of_class = len(labels) // groups
+        if bool((counts != n_of_class).any()) or n_of_class % 2 or not n_of_class:
+            raise InputError(
+                "Expected every class equally often, an even number of times, "
+                f"got counts {counts.tolist()}."
+            )
+        ordered = coordinates[labels.argsort(stable=True)]
+        return ordered.view(groups, 2, n_of_class // 2, -1).transpose(0, 1)
+
+    def _some_columns(self, n_bases: int | None) -> Tensor:
+        """Return the numbers of the columns of some of the bases, drawn at random."""
+        if n_bases is None:
+            n_bases = self.plan.n_bases
+        at_least(1, n_bases=n_bases)
+        chosen = torch.randperm(self.plan.n_bases)[:n_bases]
+        r = self.plan.n_directions
+        columns = chosen[:, None] * r + torch.arange(r)
+        return columns.flatten().to(self.projections.device)
+
+    def _block_weights(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return the weights (C, m, n) of n sorted generated rows in the blocks of each class.
+
+        A row stands for count / n records. The negative ones fill blocks from the lowest one on,
+        the positive ones from the highest one; the zeros of other classes lie between them.
+        """
+        m = self.plan.n_quantiles
+        block_size = self.plan.batch_size / m
+        rows_per_block = n * block_size / self.counts.clamp(max=self.plan.batch_size)
+        edges = torch.arange(m + 1, device=self.counts.device) * rows_per_block[:, None]  # (C, m+1)
+        row = torch.arange(n, device=self.counts.device)
+        starts = torch.maximum(edges[:, :-1, None], row)
+        ends = torch.minimum(edges[:, 1:, None], row + 1)
+        lower = (ends - starts).clamp(min=0) / rows_per_block[:, None, None]
+        upper = lower.flip((1, 2))
+        return lower, upper
+
+    def _checked_labels(self, rows: Tensor, labels: Tensor | None) -> Tensor:
+        """Return labels (n,) of generated rows, 0 without classes; refuse others."""
+        if self.n_classes == 0:
+            if labels is not None:
+                raise InputError("Expected no labels for slices of 0 classes, got some.")
+            return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        if labels is None:
+            raise InputError(f"Expected labels for slices of {self.n_classes} classes, got none.")
+        if len(labels) != len(rows):
+            raise InputError(
+                f"Expected a label per record, got {len(labels)} labels and {len(rows)} records."
+            )
+        if bool(((labels < 0) | (labels >= self.n_classes)).any()):
+            raise InputError(
+                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; "
+                "check n_classes."
+            )
+        return labels
+
+    def _check_released(self) -> None:
+        """Raise an InputError before the release."""
+        if not self.is_released:
+            raise InputError(
+                "Expected released slices, got none before the release; call release or load first."
+            )
+
+    # Files
+
+    def save(self, path: str | Path) -> None:
+        """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
+        self._check_released()
+        content = {
+            "format": _FORMAT,
+            "version": __version__,
+            "sizes": list(self.plan),
+            "map": self._map(),
+            "state": self.state_dict(),
+            "guarantee": self.guarantee.to_dict(),
+        }
+        atomic_write(path, partial(torch.save, content))
+
+    def load(self, path: str | Path) -> Self:
+        """Read a file of :meth:`save` into slices with the same feature map and plan.
+
+        No code of the file is run.
+
+        Raises:
+            InputError: If the file is missing, damaged, or of another map or plan.
+        """
+        with read_file(path, "slices", _FORMAT) as content:
+            sizes = SlicePlan(*content["sizes"])
+            if content["map"] != self._map() or sizes != self.plan:
+                raise InputError(
+                    f"Expected slices of {self._map()} with {self.plan} at {path}, "
+                    f"got {content['map']} with {sizes}."
+                )
+            self.load_state_dict(content["state"])
+            self.guarantee = Guarantee.from_dict(content["guarantee"])
+            mark_runs(self, self.guarantee.weights_from_runs)
+        return self
+
+    def _map(self) -> str:
+        """Describe the feature map in one line."""
+        features = self.features
+        options = f"{features.sample_shape}, centre={features.centre}, radius={features.radius}"
+        return f"{type(features).__name__}({options}), d={features.dim}"
