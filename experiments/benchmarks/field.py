@@ -50,7 +50,7 @@ MEASURED = (
         "best",
         "train_seconds",
     ),
-    Measured("network by DP-SWD, CNN", "networks", "moment matching", "cnn", "cpu_seconds"),
+    Measured("network by moments, CNN", "networks", "moment matching", "cnn", "cpu_seconds"),
     Measured("DP-MERF, CNN", "generation", "DP-MERF", "cnn", "train_seconds"),
 )
 PRINTED = (
@@ -144,7 +144,7 @@ def draw(rows: list[Row], path: Path) -> None:
             entries |= dict(zip(labels, handles, strict=True))
         whole = panels[0].figure
         hours = (
-            "of a core for one-shot mixture, network by DP-SWD and DP-MERF; of a GPU for FETA-Pro"
+            "of a core for one-shot mixture, network by moments and DP-MERF; of a GPU for FETA-Pro"
         )
         whole.supxlabel(f"hours: {hours}", fontsize=10)
         whole.supylabel("accuracy on real test images, %", fontsize=10)

@@ -200,7 +200,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
     if cell.method == "start":
         steps = 0
     started = time.monotonic()
-    cpu_started = _cpu_seconds()
+    cpu_started = cpu_seconds()
     maps: list[FeatureMap] = [generator.features]
     moments = [True]  # whether second moments are released, of each map
     if cell.method == "maps":
@@ -216,11 +216,11 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
         train(generator, matcher, steps=steps, batch=options["batch"], lr=options["lr"])
     generator.eval()
     seconds = time.monotonic() - started
-    cpu_seconds = _cpu_seconds() - cpu_started
+    cpu_used = cpu_seconds() - cpu_started
     matcher.save(directory / "moments.pt")
     write_generator(generator, directory / "generator.pt", matcher.guarantee)
     save_samples(generator, directory / "samples.png")
-    _check_report(directory, cell.epsilon)
+    check_report(directory, cell.epsilon)
     return {
         "dataset": cell.dataset,
         "epsilon": cell.epsilon,
@@ -234,7 +234,7 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
         "pooled": pooled,
         **_evaluated(generator, loaded),
         "train_seconds": round(seconds, 1),
-        "cpu_seconds": round(cpu_seconds, 1),
+        "cpu_seconds": round(cpu_used, 1),
     }
 
 
@@ -264,7 +264,7 @@ def train(
         schedule.step()
 
 
-def _check_report(directory: Path, epsilon: float) -> None:
+def check_report(directory: Path, epsilon: float) -> None:
     """Write the report of a run, which must be sound and within ``epsilon``."""
     report = write_report(directory)
     if not report["sound"] or report["guarantee"]["epsilon"] > epsilon:
@@ -284,7 +284,7 @@ def _evaluated(generator: Generator, loaded: Benchmark) -> Result:
     return {"accuracy": accuracies(IMAGE_CLASSIFIERS, images, labels, loaded)}
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the seconds of the processor that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -25,6 +25,7 @@ from experiments.generation import (
     imagebench,
     networks,
     readme_picture,
+    slices,
     stand_ins,
     tables_adult,
 )
@@ -220,6 +221,28 @@ def test_cells_of_digits(tmp_path, monkeypatch, tiny):
     assert of_run | of_network <= names
     monkeypatch.setattr(networks, "run_cell", run_again)
     assert networks.run(tmp_path)["rows"] == rows
+
+
+def test_cells_of_slices(tmp_path, monkeypatch):
+    network = {"sample_shape": (1, 8, 8), "size": 6, "hidden": 16, "jitter": {"shift": 0.2}}
+    chosen = {"steps": 2, "generated": 40, "lr": 1e-3, "network": network}
+    monkeypatch.setattr(slices, "settings", lambda dataset: chosen)
+    monkeypatch.setattr(slices, "N_SYNTHETIC", 100)
+    monkeypatch.setattr(slices, "DATASETS", {"digits": "digits"})
+    monkeypatch.setattr(slices, "BUDGETS", (10.0,))
+    rows = slices.run(tmp_path, seeds=2)["rows"]
+    keys = [(row["method"], row["steps"], row["classifier"], row["seeds"]) for row in rows]
+    expected = []
+    for method, steps, seeds in (("slices", 2, 2), ("start", 0, 1)):
+        for name in ("logreg", "mlp", "cnn"):
+            expected.append((slices.METHODS[method], steps, name, seeds))
+    assert keys == expected
+    assert all(row["sound"] for row in rows)
+    names = {path.name for path in (tmp_path / "slices" / "runs" / "digits-10-0").iterdir()}
+    assert {"ledger.jsonl", "privacy.json", "report.html"} <= names
+    assert {"slices.pt", "generator.pt", "samples.png"} <= names
+    monkeypatch.setattr(slices, "run_cell", run_again)
+    assert slices.run(tmp_path, seeds=2)["rows"] == rows
 
 
 def test_a_cell_without_classes(tmp_path, monkeypatch, tiny):
