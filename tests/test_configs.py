@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from factories import write_idx, write_images
 
+from dpswd import Budget, InputError, PrivateRecords
 from dpswd.accounting.ledger import Ledger
 from dpswd.commands.main import main
+from dpswd.queries import ClassMeans
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = [
@@ -115,3 +118,17 @@ def test_config_starts_with_a_comment_and_names_no_machine(path):
     assert text.startswith("# ")
     assert " /" not in text
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("path", named(path for path in OF_FIT if "celeba" in path.stem))
+def test_delta_of_a_config_of_faces_admits_all_records_of_celeba(path, tmp_path):
+    """A control: the delta of the other configs is refused."""
+    records = PrivateRecords(torch.zeros(162_000, 1))
+    stated = content(path)["privacy"]
+    with Budget(records, [ClassMeans(1, 1)], **stated, run_dir=tmp_path / "run") as budget:
+        assert budget.plan.sample_size == 162_000
+    refused = Budget(
+        records, [ClassMeans(1, 1)], target_epsilon=10, target_delta=1e-5, run_dir=tmp_path / "not"
+    )
+    with pytest.raises(InputError, match="target_delta"), refused:
+        raise AssertionError("entered")

@@ -21,6 +21,8 @@ STORED_BYTES = 2**28
 # Number of releases of one mechanism up to which each is written to a file, whatever its size.
 _FEW_RELEASES = 20
 _BYTES_PER_VALUE = 8  # of a float64
+# Parts of a plan after which the epsilon spent so far is computed anew.
+_PARTS_SHOWN = 16
 # Relative tolerance for epsilon that is computed again, since another machine rounds differently.
 _ROUNDING = 1e-9
 
@@ -231,11 +233,14 @@ class Plan:
     def epsilon_after(self, n_releases: int) -> float:
         """Return an upper bound of epsilon after some releases of the last mechanism, and all of the others.
 
-        The number is rounded up to a power of two, so that few values are computed in a run.
+        The number is rounded up, to a power of two or to a sixteenth of the plan, whichever is less,
+        so that few values are computed in a run.
         """
         *queries, last = self.parts
-        rounded = 2 ** math.ceil(math.log2(max(n_releases, 1)))
-        count = min(last.n_releases, rounded)
+        power = 2 ** math.ceil(math.log2(max(n_releases, 1)))
+        part = math.ceil(last.n_releases / _PARTS_SHOWN)
+        multiple = part * math.ceil(max(n_releases, 1) / part)
+        count = min(last.n_releases, power, multiple)
         if count not in self._epsilon_by_count:
             account = self._account_of([*queries, PlannedReleases(last.mechanism, count)])
             self._epsilon_by_count[count] = account.get_epsilon(self.target.delta)

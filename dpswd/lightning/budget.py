@@ -266,10 +266,11 @@ class PrivacyBudget(L.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Show epsilon beside the loss."""
+        """Show the epsilon that is spent, and the target, beside the loss."""
         self._n_used_before = self._budget.n_used(self.mechanism)
         self.epsilon = self._budget.spent_epsilon()
         pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
+        pl_module.log("target_epsilon", self.target_epsilon, prog_bar=True, batch_size=1)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End the run where the plan is used up."""

@@ -67,7 +67,7 @@ def test_fit_writes_its_files(fitted):
     assert config["data"]["class_path"] == "dpswd.lightning.data.PrivateDataModule"
     assert privacy(fitted.directory)["records"] == "behind a handle"
     board = EventAccumulator(str(fitted.directory / "lightning_logs")).Reload()
-    assert {"loss", "epsilon"} <= set(board.Tags()["scalars"])
+    assert {"loss", "epsilon", "target_epsilon"} <= set(board.Tags()["scalars"])
 
 
 def test_fit_writes_a_generator_with_its_guarantee(fitted):
