@@ -17,17 +17,20 @@ class, and earlier released values (docs/theory/sensitivity.md, Proposition 32).
 them is post-processing: training reads released values only, for any number of steps.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._provenance import mark_runs, track_runs
+from dpswd._sorting import sort_rows_with_order
 from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
@@ -456,15 +459,24 @@ class PrincipalSlices(nn.Module):
         directions = self.projections[:, columns]
         norms = batches.detach().norm(dim=-1, keepdim=True).clamp(min=_TINY_NORM)
         clipped = batches * (_SCALED_NORM / norms).clamp(max=1)
-        slices = (clipped @ directions).sort(dim=2).values  # (2, C, n, k)
-        lower, upper = self._block_weights(slices.shape[2])
-        below = torch.einsum("cmn,hcnk->hcmk", lower, slices.clamp(max=0))
-        above = torch.einsum("cmn,hcnk->hcmk", upper, slices.clamp(min=0))
-        differences = below + above - self.values[:, :, columns]
-        product = differences[0] * differences[1]
-        used = (lower.sum(2) + upper.sum(2)) > 0
-        weights = used.to(product) / used.sum()
-        return (product.mean(2) * weights).sum() / self.sigma.square()
+        projected = (directions.T @ clipped.mT).contiguous()  # (2, C, k, n)
+        _, order = sort_rows_with_order(projected.flatten(0, 2))
+        slices = projected.gather(3, order.view(projected.shape))
+        lower, upper = self._block_weights(slices.shape[3])
+        released = self.values[:, :, columns].mT  # (C, k, m)
+        below = slices.clamp(max=0) @ lower.mT
+        above = slices.clamp(min=0) @ upper.mT
+        n_blocks = lower.shape[1]
+        if 2 * n_blocks <= self.plan.n_quantiles:
+            # no block has both negative and positive rows
+            means = torch.cat([below, above], dim=3)
+            released = torch.cat([released[..., :n_blocks], released[..., -n_blocks:]], dim=2)
+        else:
+            n_zeros = self.plan.n_quantiles - n_blocks
+            means = F.pad(below, (0, n_zeros)) + F.pad(above, (n_zeros, 0))
+        differences = means - released
+        product: Tensor = differences[0] * differences[1]
+        return product.mean() / self.sigma.square()
 
     def _two_batches(self, coordinates: Tensor, labels: Tensor) -> Tensor:
         """Return coordinates (n, r) as two batches of every class (2, C, n / (2 C), r)."""
@@ -490,16 +502,20 @@ class PrincipalSlices(nn.Module):
         return columns.flatten().to(self.projections.device)
 
     def _block_weights(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return the weights (C, m, n) of n sorted generated rows in the blocks of each class.
+        """Return the weights (C, l, n) of n sorted generated rows in blocks of each class.
 
         A row stands for count / n records. The negative ones fill blocks from the lowest one on,
-        the positive ones from the highest one; the zeros of other classes lie between them.
+        the positive ones from the highest one; the zeros of other classes lie between them. The l
+        lowest and l highest blocks have all rows.
         """
-        m = self.plan.n_quantiles
-        block_size = self.plan.batch_size / m
-        rows_per_block = n * block_size / self.counts.clamp(max=self.plan.batch_size)
-        edges = torch.arange(m + 1, device=self.counts.device) * rows_per_block[:, None]  # (C, m+1)
-        row = torch.arange(n, device=self.counts.device)
+        block_size = self.plan.batch_size / self.plan.n_quantiles
+        counts = self.counts.clamp(max=self.plan.batch_size)
+        n_blocks = math.ceil(float(counts.max()) / block_size)
+        n_blocks = min(n_blocks, self.plan.n_quantiles)
+        rows_per_block = n * block_size / counts
+        numbers = torch.arange(n_blocks + 1, device=counts.device)
+        edges = numbers * rows_per_block[:, None]  # (C, l + 1)
+        row = torch.arange(n, device=counts.device)
         starts = torch.maximum(edges[:, :-1, None], row)
         ends = torch.minimum(edges[:, 1:, None], row + 1)
         lower = (ends - starts).clamp(min=0) / rows_per_block[:, None, None]

@@ -214,7 +214,8 @@ def summarise(results: list[Result]) -> list[Row]:
         for name in ("train_seconds", "cpu_seconds"):
             row[name] = round(mean(result[name] for result in of_seeds))
         rows += cells.by_classifier(of_seeds, row)
-    return rows
+    datasets = list(DATASETS)
+    return sorted(rows, key=lambda row: (datasets.index(row["dataset"]), -row["epsilon"]))
 
 
 def _setting(result: Result) -> tuple[Any, ...]:
