@@ -40,7 +40,7 @@ from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import BoundKind, ProjectionKind, ProjectionMechanism, Statistic
-from dpswd.mixture.moments import class_means, nearest_spectrum
+from dpswd.mixture.moments import class_means, nearest_spectrum, pulled_covariances
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Releasing
@@ -72,7 +72,7 @@ _SCALED_NORM = 0.5
 # A reference size: directions and blocks per class that were good for 6,000 records of a class at
 # mu = 2, and the powers of mu n with which they grow.
 _REFERENCE_SIGNAL = 12_000.0
-_REFERENCE_DIRECTIONS = 40
+_REFERENCE_DIRECTIONS = 60
 _REFERENCE_BLOCKS = 20
 _POWER_OF_DIRECTIONS = 0.25
 _POWER_OF_BLOCKS = 1 / 3
@@ -105,7 +105,7 @@ class SlicePlan(NamedTuple):
 def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePlan:
     r"""Choose the sizes of a release of slices by a rule that reads public numbers only.
 
-    With :math:`s = \mu N / C` there are :math:`40\,(s / 12{,}000)^{1/4}` directions and
+    With :math:`s = \mu N / C` there are :math:`60\,(s / 12{,}000)^{1/4}` directions and
     :math:`20\,(s / 12{,}000)^{1/3}` blocks per class, and 30 bases. Up to one block of records is
     left out, so that all blocks have the same size.
 
@@ -117,7 +117,7 @@ def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePla
 
     Example:
         >>> plan_slices(60_000, 10, 2.0, dim=144)
-        SlicePlan(n_directions=40, n_bases=30, n_quantiles=200, batch_size=60000)
+        SlicePlan(n_directions=60, n_bases=30, n_quantiles=200, batch_size=60000)
     """
     at_least(1, n_records=n_records, dim=dim)
     at_least(0, n_classes=n_classes)
@@ -341,7 +341,7 @@ class PrincipalSlices(nn.Module):
         self.mean.copy_(class_means(counts, sums, reference.to(sums), noise))
         self.counts.copy_(counts * (self.plan.batch_size / len(records)))
         total = self.moment.release(records, rows=LabelledRows(self._centred_rows))[0]
-        self._choose_directions(total / len(records))
+        self._choose_directions(total / len(records), self.moment.mechanism.sigma / len(records))
 
     @torch.no_grad()
     def release_slices(self, batch: PrivateBatch) -> Release:
@@ -352,13 +352,20 @@ class PrincipalSlices(nn.Module):
         self.sigma.fill_(released.mechanism.sigma)
         return released
 
-    def _choose_directions(self, covariance: Tensor) -> None:
-        """Set basis, encoder and deviations by a released covariance (d, d)."""
-        variances, vectors = torch.linalg.eigh(nearest_spectrum(covariance))
+    def _choose_directions(self, covariance: Tensor, noise: float) -> None:
+        """Set basis, encoder and deviations by a released covariance (d, d).
+
+        Variances of single features are far above the noise of an entry, covariances are not: they
+        are pulled towards zero by their ratio to the noise.
+        """
+        diagonal = covariance.diagonal()
+        least = _LEAST_VARIANCE * float(diagonal.mean().clamp(min=_TINY_NORM))
+        prior = torch.diag(diagonal.clamp(min=least))
+        pulled = pulled_covariances(covariance, prior, covariance.new_tensor(noise))
+        variances, vectors = torch.linalg.eigh(nearest_spectrum(pulled))
         variances = variances.flip(0)
         vectors = vectors.flip(1)
         r = self.plan.n_directions
-        least = _LEAST_VARIANCE * float(variances.sum()) / len(variances)
         leading = variances[:r].clamp(min=max(least, _TINY_NORM))
         weights = leading.pow(-_POWER / 2)
         expected_sq = (leading * weights.square()).sum()
