@@ -65,7 +65,7 @@ def fake_root(tmp_path_factory):
             repeated = np.broadcast_to(images, (count // 100, 100, 28, 28))
             write_idx(raw / f"{split}-images-idx3-ubyte", repeated.reshape(count, 28, 28))
             write_idx(raw / f"{split}-labels-idx1-ubyte", rng.integers(0, 10, count))
-    faces = {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(120)}
+    faces = {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(340)}
     return write_images(root, faces)
 
 

@@ -21,7 +21,7 @@ from dpswd.errors import InputError
 from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator
-from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator, TransposedGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
 
 __all__ = ["read_generator", "write_generator"]
@@ -39,6 +39,7 @@ _CLASSES: dict[str, type[Generator]] = {
     "MixtureGenerator": MixtureGenerator,
     "PrincipalGenerator": PrincipalGenerator,
     "ShuffleGenerator": ShuffleGenerator,
+    "TransposedGenerator": TransposedGenerator,
 }
 
 

@@ -1,6 +1,7 @@
 """Generator networks: maps from latent codes and classes to images."""
 
 import math
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -13,7 +14,7 @@ from dpswd.features.frequencies import Frequencies
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
 from dpswd.networks.generator import Generator
 
-__all__ = ["ConvGenerator", "ShuffleGenerator"]
+__all__ = ["ConvGenerator", "ShuffleGenerator", "TransposedGenerator"]
 
 
 class ConvGenerator(Generator):
@@ -70,6 +71,60 @@ class ConvGenerator(Generator):
         """See :class:`~dpswd.networks.generator.Generator`."""
         images = self.body(self.code(latent, labels))
         return _cut(images, self.sample_shape)
+
+
+class TransposedGenerator(Generator):
+    """Image generator of transposed convolutions.
+
+    The layers are those of Rakotomamonjy2021, Table 5, with the strides of the code that the paper
+    builds on: the first layer has stride 1 and no padding, the others stride 2 and padding 1, all
+    without offsets, with batch normalisation and ReLU between them. A tanh at the end is mapped to
+    pixels in [0, 1]. With the defaults there are 3,019,648 parameters. The paper has no classes;
+    with classes the one-hot class is appended to the code.
+
+    Args:
+        sample_shape: (channels, side, side), where the side is 4 times a power of two.
+        n_classes: Number C of classes; 0 for none.
+        latent_dim: Size of the latent code.
+        width: Channels before the last layer; every layer before it has twice as many.
+
+    Raises:
+        InputError: If ``sample_shape`` is not that of a square image of such a side.
+
+    Example:
+        >>> generator = TransposedGenerator()
+        >>> sum(parameter.numel() for parameter in generator.parameters())
+        3019648
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, int, int] = (3, 64, 64),
+        n_classes: int = 0,
+        latent_dim: int = 32,
+        width: int = 64,
+    ) -> None:
+        super().__init__(sample_shape, n_classes, latent_dim)
+        n_doublings = _doublings(sample_shape)
+        self.width = width
+        widths = [width * 2**i for i in reversed(range(n_doublings))]
+        inputs = latent_dim + n_classes
+        layers: list[nn.Module] = [
+            nn.Unflatten(1, (inputs, 1, 1)),
+            nn.ConvTranspose2d(inputs, widths[0], 4, bias=False),
+        ]
+        for before, after in pairwise((*widths, sample_shape[0])):
+            layers += [
+                nn.BatchNorm2d(before),
+                nn.ReLU(),
+                nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, bias=False),
+            ]
+        self.body = nn.Sequential(*layers, nn.Tanh())
+
+    def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """See :class:`~dpswd.networks.generator.Generator`."""
+        images: Tensor = (self.body(self.code(latent, labels)) + 1) / 2
+        return images
 
 
 class ShuffleGenerator(Generator):
@@ -186,6 +241,19 @@ class ShuffleGenerator(Generator):
         # one product with all layers (C d, d) then selects the layer of each record.
         placed = (membership[:, :, None] * codes[:, None]).flatten(1)
         return membership @ self.offset + placed @ self.linear.mT.flatten(0, 1)
+
+
+def _doublings(sample_shape: tuple[int, ...]) -> int:
+    """Return how often 4 is doubled to the side of a square image."""
+    if len(sample_shape) == 3:
+        _, height, width = sample_shape
+        n_doublings = (height // 4).bit_length() - 1
+        if height == width == 4 * 2**n_doublings and n_doublings >= 1:
+            return n_doublings
+    raise InputError(
+        "Expected sample_shape (channels, side, side) with a side of 8, 16, 32, 64, ..., "
+        f"got {tuple(sample_shape)}."
+    )
 
 
 def _zero_convolution(n_inputs: int, n_outputs: int) -> nn.Conv2d:

@@ -24,7 +24,7 @@ from dpswd.files.archives import read_file
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import Generator, draw
-from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator, TransposedGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
 
 SEED = 20261121
@@ -345,3 +345,12 @@ def test_a_file_of_another_kind_is_named(released, tmp_path):
         read_file(tmp_path / "old.pt", "classifier", 5),
     ):
         pass
+
+
+def test_generator_of_table_5_there_and_back(tmp_path):
+    generator = TransposedGenerator((3, 16, 16), width=4).eval()
+    write_generator(generator, tmp_path / "g.pt")
+    loaded, _ = read_generator(tmp_path / "g.pt")
+    latent = generator.latent(4)
+    labels = torch.zeros(4, dtype=torch.int64)
+    assert torch.equal(loaded(latent, labels), generator(latent, labels))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpswd.errors import InputError
-from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
+from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator, TransposedGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 16, 16), (1, 13, 9), (1, 8, 8)]
@@ -68,6 +68,20 @@ def test_shuffle_generator_starts_at_the_stated_moments():
         assert float(z_scores.abs().max()) < 6
         error = float((members.T.cov() - covariances[c]).norm())
         assert error < 0.1 * float(covariances[c].norm())
+
+
+@pytest.mark.parametrize(("shape", "n_classes"), [((3, 64, 64), 0), ((1, 8, 8), 10)])
+def test_transposed_generator_makes_images_of_its_shape(shape, n_classes):
+    generator = TransposedGenerator(shape, n_classes, width=4)
+    images = generator(generator.latent(5), torch.arange(5) % max(1, n_classes))
+    assert images.shape == (5, *shape)
+    assert bool(((images >= 0) & (images <= 1)).all())
+
+
+@pytest.mark.parametrize("shape", [(3, 28, 28), (3, 64, 32), (64,), (1, 4, 4)])
+def test_sides_that_transposed_convolutions_do_not_have_are_refused(shape):
+    with pytest.raises(InputError, match="side"):
+        TransposedGenerator(shape)
 
 
 def test_principal_generator_starts_at_the_stated_normal_law():
