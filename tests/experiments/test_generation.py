@@ -230,10 +230,12 @@ def test_cells_of_slices(tmp_path, monkeypatch):
     monkeypatch.setattr(slices, "N_SYNTHETIC", 100)
     monkeypatch.setattr(slices, "DATASETS", {"digits": "digits"})
     monkeypatch.setattr(slices, "BUDGETS", (10.0,))
+    monkeypatch.setattr(slices, "OF_PAPER", ("digits",))
+    monkeypatch.setattr(slices, "OF_PIXELS", {"steps": 2, "generated": 40, "lr": 1e-3})
     rows = slices.run(tmp_path, seeds=2)["rows"]
     keys = [(row["method"], row["steps"], row["classifier"], row["seeds"]) for row in rows]
     expected = []
-    for method, steps, seeds in (("slices", 2, 2), ("start", 0, 1)):
+    for method, steps, seeds in (("slices", 2, 2), ("start", 0, 1), ("pixels", 2, 1)):
         for name in ("logreg", "mlp", "cnn"):
             expected.append((slices.METHODS[method], steps, name, seeds))
     assert keys == expected
