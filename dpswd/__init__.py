@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.sampling import FixedSizeSampler as FixedSizeSampler
     from dpswd.sampling import ReleaseLoader as ReleaseLoader
     from dpswd.sliced import sliced_wasserstein as sliced_wasserstein
+    from dpswd.sliced import smoothed_sliced_wasserstein as smoothed_sliced_wasserstein
     from dpswd.slices import random_projections as random_projections
 
 __version__ = "0.3.0"
@@ -61,7 +62,7 @@ _NAMES = {  # by module
     "release": ["Recorder"],
     "row_copy": ["LabelledRows"],
     "sampling": ["FixedSizeSampler", "ReleaseLoader"],
-    "sliced": ["sliced_wasserstein"],
+    "sliced": ["sliced_wasserstein", "smoothed_sliced_wasserstein"],
     "slices": ["random_projections"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

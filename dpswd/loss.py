@@ -12,7 +12,7 @@ A :class:`Release` holds everything that was released, and the distance reads th
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import BatchStatistic, Recorder, clip_rows, make_release
 from dpswd.row_copy import RowFunction
-from dpswd.sliced import wasserstein_1d
+from dpswd.sliced import check_order, wasserstein_1d
 from dpswd.slices import random_projections
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
@@ -86,8 +86,20 @@ class Release:
         return Release(self.values.to(device), self.projections.to(device), self.mechanism)
 
 
+class DistanceEstimate(NamedTuple):
+    """An estimated squared distance and its standard error; both are released values.
+
+    Attributes:
+        value: The estimate, which can be negative.
+        standard_error: Its standard error.
+    """
+
+    value: float
+    standard_error: float
+
+
 class DPSlicedWassersteinLoss(BatchStatistic):
-    """Squared sliced 2-Wasserstein loss of private and public rows. Each call makes one release.
+    """Sliced Wasserstein loss of private and public rows. Each call makes one release.
 
     Formal guarantee:
         One call with a :class:`~dpswd.PrivateBatch` is the subsampled Gaussian mechanism that
@@ -96,11 +108,13 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         caller answers for*: each tensor holds a uniform subset of fixed size, drawn without
         replacement and afresh; each row depends on one record; nothing else reads the records.
 
-    The value depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed
+    The value is the p-th power of the distance, the square by default; with ``root=True`` the
+    distance. It depends on the ``statistic`` of the mechanism. With ``"rows"`` it is the smoothed
     distance of the paper: the public projections get noise of the same size. With ``"quantiles"``
     it is the distance of noisy block means: given the directions, its gradient is an unbiased
     estimate of the gradient of the squared distance between exact block means, and its value is
-    offset by a constant.
+    offset by a constant. That holds for order p = 2; a release does not depend on the order, and
+    other orders have neither an unbiased gradient nor a constant offset.
 
     A subclass that audits the mechanism may override the methods that
     :func:`dpswd.release.make_release` calls, in this order: :meth:`draw_projections`,
@@ -109,11 +123,13 @@ class DPSlicedWassersteinLoss(BatchStatistic):
 
     Args:
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
+        p: Order of the distance, at least 1.
+        root: Whether the distance is returned in place of its p-th power.
         recorder: Object that records every release before it is made; ``PrivacyBudget`` and
             ``Budget`` set it.
 
     Raises:
-        InputError: If ``mechanism`` is not a ProjectionMechanism.
+        InputError: If ``mechanism`` is not a ProjectionMechanism, or p < 1.
 
     References:
         | Rakotomamonjy2021, Algorithm 1 and Section 3.
@@ -127,12 +143,22 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         (torch.Size([32, 5]), 1)
     """
 
-    def __init__(self, mechanism: ProjectionMechanism, *, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: ProjectionMechanism,
+        *,
+        p: float = 2,
+        root: bool = False,
+        recorder: Recorder | None = None,
+    ) -> None:
         if not isinstance(mechanism, ProjectionMechanism):
             raise InputError(
                 f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}."
             )
+        check_order(p)
         super().__init__(mechanism, recorder)
+        self.p = p
+        self.root = root
 
     def forward(
         self,
@@ -250,8 +276,65 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
             if public_labels is None:
-                return _distance(release, rows, release.values)
-            return self._distance_of_classes(release, rows, public_labels)
+                power = _distance(release, rows, release.values, self.p)
+            else:
+                power = self._distance_of_classes(release, rows, public_labels)
+        if self.root:
+            smallest = torch.finfo(power.dtype).tiny  # the root has no derivative at zero
+            return power.clamp(min=smallest) ** (1 / self.p)
+        return power
+
+    @torch.no_grad()
+    def estimate(
+        self, release: Release, public: Tensor, public_labels: Tensor | None = None
+    ) -> DistanceEstimate:
+        """Estimate the squared distance of ``public`` (n, d) to the private batch. Post-processing.
+
+        The noise adds its variance to every squared difference of block means; it is subtracted.
+        Given the batch, the result is an unbiased estimate of the squared distance of block means,
+        averaged over all directions. It can be negative. Block means leave out the spread within a
+        block, so that their distance is at most that of the rows.
+
+        Args:
+            release: A release of block means.
+            public: Rows (n, d); with labels at most as many of a class as the batch has rows.
+            public_labels: Classes (n,) if the mechanism has ``n_classes``; the distance is then the
+                mean over classes, of rows that are filled with zeros.
+
+        Returns:
+            The estimate and its standard error, which covers noise and directions: it comes from
+            the spread over directions, or over whole bases if there are several.
+
+        Raises:
+            InputError: If the release is of noisy rows, has a single direction, or shapes do not
+                fit.
+        """
+        self._check_public(public, public_labels)
+        mechanism = release.mechanism
+        if mechanism.statistic != "quantiles" or mechanism.n_projections < 2:
+            raise InputError(
+                "Expected a release of statistic='quantiles' along at least two directions, got "
+                f"{mechanism.description}."
+            )
+        rows = public.to(torch.float64)
+        classes: list[Tensor] = [rows]
+        if public_labels is not None:
+            classes = [rows[public_labels == c] for c in range(len(release.values))]
+        values = release.values.to(rows).view(len(classes), mechanism.n_values, -1)
+        directions = release.projections.to(rows)
+        squares = []
+        for of_class, released in zip(classes, values, strict=True):
+            columns = sort_rows((directions.T @ of_class.T).contiguous()).T
+            means = padded_block_means(columns, len(rows), mechanism.n_values)
+            squares.append((means - released).square().mean(0))
+        of_columns = torch.stack(squares).mean(0) - mechanism.sigma**2
+        parts = of_columns
+        n_bases = mechanism.n_projections // mechanism.dim
+        if mechanism.kind == "orthogonal" and n_bases > 1:  # directions of a basis are dependent
+            whole = of_columns[: n_bases * mechanism.dim]
+            parts = whole.view(n_bases, mechanism.dim).mean(1)
+        error = parts.std() / math.sqrt(len(parts))
+        return DistanceEstimate(float(of_columns.mean()), float(error))
 
     def _distance_of_classes(self, release: Release, rows: Tensor, labels: Tensor) -> Tensor:
         """Return the mean over classes of the distance of public rows (n, d) to a release."""
@@ -259,7 +342,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         counts = torch.bincount(labels, minlength=n_classes)
         is_noisy_rows = release.mechanism.statistic == "rows"
         if not is_noisy_rows and len(counts.unique()) == 1:  # classes of equal size, in one pass
-            return _distance(release, rows[labels.argsort()], release.values)
+            return _distance(release, rows[labels.argsort()], release.values, self.p)
         distances = []
         for c, values in enumerate(release.values):
             member = labels == c
@@ -267,7 +350,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
                 of_class = rows * member[:, None]
             else:
                 of_class = rows[member]
-            distances.append(_distance(release, of_class, values, size=len(rows)))
+            distance = _distance(release, of_class, values, self.p, size=len(rows))
+            distances.append(distance)
         return torch.stack(distances).mean()
 
     def _records_of(self, batch: PrivateBatch) -> PrivateRecords:
@@ -361,14 +445,15 @@ def _is_finite(rows: Tensor) -> bool:
 
 
 def _distance(
-    release: Release, public: Tensor, values: Tensor, *, size: int | None = None
+    release: Release, public: Tensor, values: Tensor, p: float, *, size: int | None = None
 ) -> Tensor:
-    """Return the mean squared distance of public rows to released values, a scalar.
+    """Return the mean p-th power of the distance of public rows to released values, a scalar.
 
     Args:
         release: The release, for its directions and its mechanism.
         public: Rows (n, d); for values of C classes, n / C rows of each class, class by class.
         values: Released values (m, k) of one class, or (C, m, k).
+        p: Order of the distance.
         size: Number of rows up to which a class is filled with zeros, since a row of another class
             counts as zero; n by default.
     """
@@ -383,12 +468,12 @@ def _distance(
         if size != target.shape[1]:
             projected = (projections.T @ public.T).T
             blurred = projected + blur * torch.randn_like(projected)
-            return wasserstein_1d(blurred, target[0]).mean()
-    cost = partial(_cost, target=target, size=size)
+            return wasserstein_1d(blurred, target[0], p).mean()
+    cost = partial(_cost, target=target, size=size, p=p)
     return sum_over_projections(cost, projections, public, groups=len(target), blur=blur)
 
 
-def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int) -> Tensor:
+def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int, p: float) -> Tensor:
     """Return what some of the k columns add to the distance.
 
     Args:
@@ -397,8 +482,9 @@ def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int) -> Te
             side by side.
         target: Released values (C, m, k).
         size: Number of rows up to which a class is filled with zeros.
+        p: Order of the distance.
     """
     n_classes, n_blocks, k = target.shape
     means = padded_block_means(projected, size, n_blocks)  # noisy rows, one in a block, stay
     released = target[..., columns].permute(1, 2, 0).flatten(1)
-    return power_cost(means, released, 2, means.shape[1] / (n_classes * k))
+    return power_cost(means, released, p, means.shape[1] / (n_classes * k))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import lightning as L
 import numpy as np
@@ -125,6 +126,96 @@ def test_distance_with_classes_is_exact(make, n):
     assert release.values.shape == (3, loss.mechanism.n_values, 6)
     distance = float(loss.distance(release, public, public_labels))
     assert distance == pytest.approx(expected / 3, abs=1e-10)
+
+
+@STATISTICS
+@pytest.mark.parametrize("p", [1, 3])
+def test_order_of_the_distance(make, p):
+    """With equal numbers of values the p-th power is the mean over their differences."""
+    loss = DPSlicedWassersteinLoss(make(sigma=TINY), p=p)
+    private = sample(8)
+    public = sample(8, seed=1)
+    release = loss.release(private)
+    projected = (public @ release.projections).sort(dim=0).values
+    values = release.values
+    means = projected.view(len(values), -1, projected.shape[1]).mean(1)
+    expected = float((means - values).abs().pow(p).mean())
+    assert float(loss.distance(release, public)) == pytest.approx(expected, abs=1e-10)
+    square = DPSlicedWassersteinLoss(loss.mechanism).distance(release, public)
+    assert float(square) != pytest.approx(expected, rel=0.01)
+
+
+@STATISTICS
+def test_root_of_the_distance(make):
+    mechanism = make(sigma=0.1)
+    release = DPSlicedWassersteinLoss(mechanism).release(sample(8))
+    public = sample(5, seed=1).requires_grad_()
+    for p in (1, 2):
+        torch.manual_seed(0)
+        power = DPSlicedWassersteinLoss(mechanism, p=p).distance(release, public)
+        torch.manual_seed(0)
+        root = DPSlicedWassersteinLoss(mechanism, p=p, root=True).distance(release, public)
+        assert root.item() == pytest.approx(power.item() ** (1 / p))
+        root.backward()
+        assert bool(public.grad.isfinite().all())
+
+
+# Private estimate of a distance
+
+
+def all_directions_distance(loss, private, public, labels=None, public_labels=None):
+    """The squared distance of exact block means, over many more directions than a release has."""
+    wide = DPSlicedWassersteinLoss(loss.mechanism.replace(n_projections=20_000, sigma=TINY))
+    batch = private
+    if labels is not None:
+        batch = batch_of(wide, private, labels)
+    return wide.estimate(wide.release(batch), public, public_labels).value
+
+
+@pytest.mark.parametrize("kind", ["iid", "orthogonal"])
+def test_estimate_is_unbiased_and_knows_its_error(kind):
+    mechanism = quantiles_mechanism(kind=kind, n_projections=24, sigma=0.3)
+    loss = DPSlicedWassersteinLoss(mechanism)
+    private = sample(8)
+    public = sample(16, seed=1)
+    exact = all_directions_distance(loss, private, public)
+    estimates = [loss.estimate(loss.release(private), public) for _ in range(400)]
+    values = torch.tensor([estimate.value for estimate in estimates], dtype=torch.float64)
+    spread = float(values.std())
+    assert abs(float(values.mean()) - exact) < 4 * spread / math.sqrt(len(values))
+    squared_errors = torch.tensor([estimate.standard_error**2 for estimate in estimates])
+    assert 0.8 < math.sqrt(float(squared_errors.mean())) / spread < 1.25
+    noisy = float(loss.distance(loss.release(private), public))
+    assert noisy > exact + 0.5 * mechanism.sigma**2  # control: the loss has the offset
+
+
+def test_estimate_with_classes_is_the_mean_over_classes():
+    mechanism = quantiles_mechanism(n_projections=24, sigma=0.3, n_classes=2)
+    loss = DPSlicedWassersteinLoss(mechanism)
+    private = sample(8)
+    public = sample(16, seed=1)
+    labels = torch.arange(8) % 2
+    public_labels = torch.arange(16) % 2
+    exact = all_directions_distance(loss, private, public, labels, public_labels)
+    values = []
+    for _ in range(300):
+        release = loss.release(batch_of(loss, private, labels))
+        values.append(loss.estimate(release, public, public_labels).value)
+    values = torch.tensor(values, dtype=torch.float64)
+    assert abs(float(values.mean()) - exact) < 4 * float(values.std()) / math.sqrt(len(values))
+
+
+@pytest.mark.parametrize("make", [rows_mechanism, partial(quantiles_mechanism, n_projections=1)])
+def test_estimate_needs_block_means_along_several_directions(make):
+    loss = DPSlicedWassersteinLoss(make(sigma=0.1))
+    release = loss.release(sample(8))
+    with pytest.raises(InputError, match="quantiles"):
+        loss.estimate(release, sample(8))
+
+
+def test_order_below_one_is_refused():
+    with pytest.raises(InputError, match="order p"):
+        DPSlicedWassersteinLoss(wide_mechanism(), p=0.5)
 
 
 def test_released_rows_are_sorted():

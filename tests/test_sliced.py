@@ -1,10 +1,12 @@
 """Sliced Wasserstein distance against POT and finite differences."""
 
+import math
+
 import ot
 import pytest
 import torch
 
-from dpswd import random_projections, sliced_wasserstein
+from dpswd import random_projections, sliced_wasserstein, smoothed_sliced_wasserstein
 from dpswd._random import SeededRandom
 from dpswd.errors import InputError
 
@@ -52,3 +54,46 @@ def test_sliced_wasserstein_refuses_shapes(shapes):
 def test_sliced_wasserstein_refuses_an_order_below_one():
     with pytest.raises(InputError, match="order p >= 1"):
         sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2, 1), 0.5)
+
+
+# Smoothed distance
+
+
+@pytest.mark.parametrize(("n", "m"), [(30_000, 30_000), (30_000, 20_000)])
+def test_smoothed_distance_of_two_points_is_their_squared_distance(n, m):
+    """Both laws are normal with the same variance, so that only the means differ."""
+    torch.manual_seed(0)
+    x = torch.zeros(n, 2, dtype=torch.float64)
+    y = torch.tensor([2.0, 0.0], dtype=torch.float64).expand(m, 2)
+    u = torch.tensor([[1.0, 0.6], [0.0, 0.8]], dtype=torch.float64)
+    distance = float(smoothed_sliced_wasserstein(x, y, u, sigma=0.5))
+    assert distance == pytest.approx((2.0**2 + 1.2**2) / 2, rel=0.02)
+
+
+def test_smoothed_distance_of_two_spreads_falls_with_the_noise():
+    """W_2 of N(0, a^2) and N(0, b^2) is |a - b|, and noise adds its variance to both."""
+    torch.manual_seed(0)
+    x = 0.1 * torch.randn(50_000, 1, dtype=torch.float64)
+    y = torch.randn(50_000, 1, dtype=torch.float64)
+    u = torch.ones(1, 1, dtype=torch.float64)
+    plain = float(smoothed_sliced_wasserstein(x, y, u, sigma=0.0))
+    smooth = float(smoothed_sliced_wasserstein(x, y, u, sigma=2.0))
+    assert plain == pytest.approx(0.9**2, rel=0.03)
+    expected = (math.hypot(1.0, 2.0) - math.hypot(0.1, 2.0)) ** 2
+    assert smooth == pytest.approx(expected, rel=0.3)
+
+
+def test_smoothed_distance_has_a_gradient_in_both_samples():
+    x = torch.randn(20, 3, requires_grad=True)
+    y = torch.randn(30, 3, requires_grad=True)
+    u = random_projections(3, 6, dtype=torch.float32)
+    smoothed_sliced_wasserstein(x, y, u, sigma=0.3, p=1).backward()
+    assert bool(x.grad.abs().sum() > 0)
+    assert bool(y.grad.abs().sum() > 0)
+
+
+@pytest.mark.parametrize(("options", "name"), [({"sigma": -1.0}, "sigma"), ({"p": 0.5}, "p")])
+def test_smoothed_distance_refuses_numbers_out_of_range(options, name):
+    arguments = {"sigma": 1.0} | options
+    with pytest.raises(InputError, match=name):
+        smoothed_sliced_wasserstein(torch.zeros(3, 2), torch.zeros(3, 2), torch.eye(2), **arguments)
