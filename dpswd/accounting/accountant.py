@@ -83,6 +83,9 @@ _EXACT_ARITHMETIC = (
 _FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
 
 
+ACCOUNTANTS = ("pld", "rdp")
+
+
 class EmptyCurveError(LossTooLargeError):
     """The trade-off curve has no point with both error rates above 1e-10.
 
@@ -119,7 +122,7 @@ class PrivacyAccountant:
     """
 
     def __init__(self, accountant: str = "pld") -> None:
-        choice(("pld", "rdp"), accountant=accountant)
+        choice(ACCOUNTANTS, accountant=accountant)
         self.accountant = accountant
         self.history: list[ReleaseGroup] = []
 
@@ -205,6 +208,25 @@ class PrivacyAccountant:
         if self.accountant == "rdp":
             return resolved._renyi_epsilon(delta)
         return resolved._pld_epsilon(delta, points)
+
+    def epsilon_by_accountant(self, delta: float) -> dict[str, float | None]:
+        """Return epsilon at ``delta`` by each accountant, for comparison.
+
+        Both are upper bounds: by privacy loss distributions (``"pld"``) and by autodp's Renyi
+        divergences (``"rdp"``). Where an accountant has no bound, its value is ``None``. Without a
+        subsampled release the dictionary is empty: the accountants then hardly differ.
+        """
+        if not any(_is_subsampled(group) for group in self.history):
+            return {}
+        epsilons: dict[str, float | None] = {}
+        for name in ACCOUNTANTS:
+            try:
+                epsilons[name] = PrivacyAccountant.from_groups(self.history, name).get_epsilon(
+                    delta
+                )
+            except InputError:
+                epsilons[name] = None
+        return epsilons
 
     def profile(self, epsilons: Sequence[float]) -> NDArray[np.float64]:
         """Return the privacy profile: an upper bound on delta at every epsilon.
@@ -513,3 +535,9 @@ def _rate(mechanism: Mechanism, sample_size: int) -> float:
     if mechanism.batch_size is None:
         return 1.0
     return mechanism.batch_size / sample_size
+
+
+def _is_subsampled(group: ReleaseGroup) -> bool:
+    """Whether the releases of a group read a part of the records."""
+    mechanism, sample_size, _ = group
+    return mechanism.batch_size is not None and mechanism.batch_size < sample_size

@@ -464,6 +464,7 @@ class RunBudget(Recorder):
             releases_made=self.n_releases,
             mechanism=self.mechanism,
             across_runs=across_runs,
+            epsilon_by_accountant=run.plan.epsilon_by_accountant(),
         )
 
     def _guarantee(self, run: OpenedRun) -> Guarantee:

@@ -121,6 +121,9 @@ class Plan:
     _epsilon_by_count: dict[int, float] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _by_accountant: dict[str, float | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def calibrate(
@@ -229,6 +232,13 @@ class Plan:
             return self.account().get_epsilon(self.target.delta)
         except LossTooLargeError:
             return math.inf
+
+    def epsilon_by_accountant(self) -> dict[str, float | None]:
+        """Return epsilon of all planned releases by each accountant; empty without subsampling."""
+        if not self._by_accountant:
+            epsilons = self.account().epsilon_by_accountant(self.target.delta)
+            self._by_accountant.update(epsilons)
+        return dict(self._by_accountant)
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return an upper bound of epsilon after some releases of the last mechanism, and all of the others.

@@ -1,8 +1,8 @@
 """Statement of a run: the content of ``privacy.json``."""
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from dpswd.accounting.guarantee import ONE_RECORD, SCOPE, Guarantee
@@ -42,6 +42,7 @@ class RunStatement:
         releases_made: Number of releases in the ledger.
         mechanism: The mechanism of the loss, or of the last query.
         across_runs: Guarantee of all runs in the shared ledger; ``None`` without one.
+        epsilon_by_accountant: Epsilon of the plan by each accountant; empty without subsampling.
     """
 
     guarantee: Guarantee
@@ -52,6 +53,7 @@ class RunStatement:
     releases_made: int
     mechanism: Mechanism
     across_runs: LedgerStatement | None = None
+    epsilon_by_accountant: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def not_covered(self) -> tuple[str, ...]:
@@ -75,6 +77,8 @@ class RunStatement:
             "mechanism": self.mechanism.to_dict(),
             "not_covered": list(self.not_covered),
         }
+        if self.epsilon_by_accountant:
+            content["epsilon_by_accountant"] = dict(self.epsilon_by_accountant)
         if self.across_runs is not None:
             content["across_runs"] = self.across_runs.to_dict()
         return content

@@ -150,6 +150,7 @@ def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str,
         "n_releases": n_releases,
         "accountant": arguments.accountant,
         "bound": mechanism.bound,
+        "epsilon_by_accountant": accountant.epsilon_by_accountant(arguments.delta),
     }
     return {**result, **guarantee.to_dict(), "caveats": caveats}
 
@@ -163,6 +164,12 @@ def show(result: dict[str, Any]) -> None:
     print(f"sigma    {result['sigma']:.6g}")
     if result["epsilon"] is not None:
         print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
+    by_accountant = []
+    for name, epsilon in result["epsilon_by_accountant"].items():
+        if epsilon is not None:
+            by_accountant.append(f"{epsilon:.6g} by {name}")
+    if by_accountant:
+        print(f"epsilon  {', '.join(by_accountant)}")
     if result["mu"] is None:
         print("mu       none")
     else:

@@ -3,7 +3,7 @@
 import pytest
 
 from dpswd.budget.plan import Plan, ReleaseRequest, Target
-from dpswd.mechanism import GaussianMechanism
+from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +29,17 @@ def test_epsilon_is_not_below_that_of_the_releases_made(plan):
 
 def test_few_values_are_computed_in_a_run(plan):
     assert len({plan.epsilon_after(n) for n in range(1, 61)}) <= 20
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_subsampled_releases_have_an_epsilon_by_each_accountant(accountant):
+    mechanism = ProjectionMechanism(16, 16, batch_size=100, kind="orthogonal")
+    request = ReleaseRequest(mechanism, 30, share=0.2)
+    plan = Plan.calibrate([request], Target(4.0, 1e-5, accountant), sample_size=2000)
+    epsilons = plan.epsilon_by_accountant()
+    assert epsilons[accountant] == plan.epsilon()
+    assert epsilons["pld"] < epsilons["rdp"]
+
+
+def test_releases_of_all_records_have_one_epsilon(plan):
+    assert plan.epsilon_by_accountant() == {}

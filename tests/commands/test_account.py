@@ -47,6 +47,12 @@ def test_account(capsys):
     )
     assert (by_rdp["sound"], by_rdp["accountant"]) == (True, "rdp")
     assert 5 < by_rdp["epsilon"] < 10
+    by_accountant = result["epsilon_by_accountant"]
+    assert by_accountant["pld"] == result["epsilon"] < by_accountant["rdp"]
+    assert by_rdp["epsilon_by_accountant"]["rdp"] == by_rdp["epsilon"]
+    assert f"{by_accountant['rdp']:.6g} by rdp" in printed(
+        capsys, "account", *MNIST, "--delta", "1e-5"
+    )
     clt = answer(
         capsys,
         "account",
