@@ -39,7 +39,7 @@ from experiments.generation.training import CONFIGS, DELTA, accuracies, digest
 from experiments.results import Result, Row
 
 DATASETS = {"MNIST": "mnist", "FashionMNIST": "fashion", "USPS": "usps"}
-OF_PAPER = ("MNIST", "FashionMNIST")
+OF_PAPER = ("MNIST",)
 CONFIG_OF = {"MNIST": "mnist_swd", "FashionMNIST": "fashion_swd", "USPS": "mnist_swd"}
 BUDGETS = (10.0, 1.0)
 N_SYNTHETIC = 60_000

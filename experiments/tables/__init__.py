@@ -37,6 +37,7 @@ TABLES = {
     "front": Source("generation", generation.front),
     "generation_compared": Source("generation", generation.generation_compared),
     "generation_baselines": Source("generation", generation.generation_baselines),
+    "slices": Source("slices", generation.slices),
     "networks": Source("networks", generation.networks),
     "networks_start": Source("networks", generation.networks_start),
     "networks_faces": Source("networks", generation.networks_faces),

@@ -84,8 +84,27 @@ def generation_baselines(result: Result) -> str:
     return with_origin(table, result, rows, note="five seeds")
 
 
+def slices(result: Result) -> str:
+    """Accuracies of networks trained by DP-SWD on slices, beside their start and the moments."""
+    table = Pivot("data set", "classifier", last=["moments, ε = 10 / 1"])
+    rows = select(result["rows"], method=("DP-SWD, slices", "start of the slices, no training"))
+    for row in rows:
+        column = epsilon_or(row, "")
+        if row["method"] != "DP-SWD, slices":
+            column = f"start, {column}"
+        table.add(
+            [row["dataset"], classifier(row)],
+            column=column,
+            cell=score(row),
+            last=[_of_method(row, "networks", "moment matching", (10.0, 1.0))],
+        )
+    seconds = max(row["cpu_seconds"] for row in rows)
+    note = f"one seed, at most {seconds:d} s of CPU time per network"
+    return with_origin(table, result, rows, note=note, command="slices")
+
+
 def networks(result: Result) -> str:
-    """Accuracies of networks trained by DP-SWD, beside print and mixture."""
+    """Accuracies of networks that match moments, beside print and mixture."""
     rows = select(
         result["rows"],
         method=("moment matching", "DP-SWD, printed, unsound σ", "SWD, printed"),
@@ -99,22 +118,22 @@ def networks(result: Result) -> str:
             [row["dataset"], classifier(row)],
             column=column,
             cell=score(row),
-            last=[_of_mixture(row)],
+            last=[_of_method(row, "generation", "one-shot mixture", (10.0, 1.0, 0.2))],
         )
     seconds = rows[0]["cpu_seconds"]
     note = f"{seconds:d} s of CPU time for MNIST; three seeds, one where no deviation is given"
     return with_origin(table, result, rows, note=note, command="networks")
 
 
-def _of_mixture(row: Row) -> str:
-    """Return the accuracies on the one-shot mixture at three budgets."""
+def _of_method(row: Row, result: str, method: str, epsilons: tuple[float, ...]) -> str:
+    """Return the accuracies of a method of another result at several budgets."""
     means = []
-    for epsilon in (10.0, 1.0, 0.2):
+    for epsilon in epsilons:
         same = select(
-            read_result("generation")["rows"],
+            read_result(result)["rows"],
             dataset=row["dataset"],
             classifier=row["classifier"],
-            method="one-shot mixture",
+            method=method,
             epsilon=epsilon,
         )
         means.append(f"{same[0]['mean']:.1f}")
@@ -139,7 +158,7 @@ def networks_start(result: Result) -> str:
 
 
 def networks_faces(result: Result) -> str:
-    """Fidelity of a network trained by DP-SWD on faces."""
+    """Fidelity of a network trained to match moments of faces."""
     rows = result["faces"]
     table = Table(rows)
     table.column("guarantee", guarantee)
