@@ -345,6 +345,13 @@ class PrivateRecords(_Handle):
         """Number N c of entries: the number of records, where no units are stated."""
         return len(self) * self.per_unit
 
+    @property
+    def entry_noun(self) -> str:
+        """What a count of entries counts, for a message: records, or entries of units."""
+        if self.has_units:
+            return "entries"
+        return "records"
+
     def __repr__(self) -> str:
         classes = ""
         if self.n_classes:

@@ -52,6 +52,7 @@ LEAST_TELLING = 5  # characters of an entry from which on it tells of a record: 
 refusals: list[
     bool
 ] = []  # of the pairs of the test that runs: whether one of the two runs was refused
+least_compared: dict[str, int] = {}  # of each test of pairs: its least number of compared pairs
 SHOWN = 300  # characters of a difference that are shown
 
 
@@ -247,13 +248,13 @@ def _without_private_values(exact_values: list[tuple[Tensor, float]]) -> Iterato
         yield
 
 
-def pairs(count: int, compared: float = 0.1) -> Callable[[Any], Any]:
+def pairs(count: int, compared: int) -> Callable[[Any], Any]:
     """Return a decorator for a test of ``count`` pairs, the same ones at every run.
 
     Args:
         count: Number of pairs that hypothesis draws.
-        compared: Least part of the pairs that neither of the two runs refuses, so that most pairs
-            compare what leaves a run and not its refusals.
+        compared: Least number of pairs of which neither run is refused, so that most pairs compare
+            what leaves a run and not its refusals. ``test_number_of_pairs`` adds these numbers up.
     """
     limits = settings(
         max_examples=count,
@@ -264,13 +265,14 @@ def pairs(count: int, compared: float = 0.1) -> Callable[[Any], Any]:
     )
 
     def decorate(test: Any) -> Any:
+        least_compared[test.__name__] = compared
         limited = limits(test)
 
         @functools.wraps(limited)
         def counted(*arguments: Any, **named: Any) -> None:
             refusals.clear()
             limited(*arguments, **named)
-            assert sum(not refused for refused in refusals) >= compared * count
+            assert refusals.count(False) >= compared
 
         return counted
 

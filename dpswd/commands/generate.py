@@ -137,7 +137,9 @@ def generate(
     if records.n_classes:
         drawn = synthetic_line(n, proportions)
         sizes = [part * records.n_entries for part in estimator.generator_.proportions]
-        rarest = estimator.generator_.structure.rarest(sizes, released=True)
+        rarest = estimator.generator_.structure.rarest(
+            sizes, released=True, counted=records.entry_noun
+        )
         expectation += f"\n{rarest}"
     suffix = "npz"
     if records.bounds is not None:

@@ -174,7 +174,8 @@ def fit(
         classes = _release_means(setup, rows, columns)
         spread = _release_moments(setup, rows, classes, rare)
         if progress and structure.n_classes > 1:
-            say(structure.rarest(classes.counts.tolist(), released=True))
+            sizes = classes.counts.tolist()
+            say(structure.rarest(sizes, released=True, counted=records.entry_noun))
         cells = _first_cells(setup, classes, spread)
         for query in queries.cell_means:
             cells = _release_cell_means(setup, query, spread, cells)

@@ -165,13 +165,16 @@ class Structure:
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({self._size_line()})."
 
-    def rarest(self, sizes: Sequence[float], *, released: bool = False) -> str:
+    def rarest(
+        self, sizes: Sequence[float], *, released: bool = False, counted: str = "records"
+    ) -> str:
         """Say what to expect of the rarest class, in one line.
 
         Args:
             sizes: Numbers of records (C,) of the classes, public or released ones.
             released: Whether the sizes are released ones, which may have been raised to the least
                 count of a class.
+            counted: What the sizes count: ``"records"``, or ``"entries"`` of units.
         """
         smallest = min(sizes)
         fraction = smallest / sum(sizes)
@@ -184,9 +187,9 @@ class Structure:
         else:
             expected = "its mean and variety"
         if released and fraction * len(sizes) <= LEAST_COUNT:
-            count = f"at most {round(smallest):,} records, {fraction:.0%}"
+            count = f"at most {round(smallest):,} {counted}, {fraction:.0%}"
             return f"Rarest class ({count}): expect {expected} or less."
-        count = f"{round(smallest):,} records, {fraction:.0%}"
+        count = f"{round(smallest):,} {counted}, {fraction:.0%}"
         return f"Rarest class ({count}): expect {expected}."
 
     def __str__(self) -> str:

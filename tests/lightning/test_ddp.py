@@ -17,6 +17,7 @@ from factories import (
     STEPS,
     Mine,
     X,
+    Y,
     agree,
     booked,
     deadly,
@@ -127,6 +128,31 @@ def test_a_query_equals_that_of_one_process(server, tmp_path):
     alone.mechanism = ledger_of(tmp_path / "run").groups()[0][0]
     counts, sums = booked(alone).release(records())
     assert (counts.tolist(), sums.tolist()) == first[:2]
+
+
+def release_query_of_units(rank, directory):
+    """Release class means of twenty units of two records each, within a Budget."""
+    dist.init_process_group("gloo")
+    return sums_of_units(directory)
+
+
+def sums_of_units(directory):
+    handle = PrivateRecords(X, Y, classes=range(3), unit=np.arange(len(X)) // 2, per_unit=2)
+    query = ClassMeans(3, 3, row_norm=9.0, noise_seed=1)
+    with Budget(handle, [query], target_epsilon=5, target_delta=1e-5, run_dir=directory):
+        counts, sums = query.release(handle)
+    return counts.tolist(), sums.tolist()
+
+
+def test_a_query_of_units_equals_that_of_one_process(server, tmp_path):
+    """The two entries of a unit are its two records, in the order that each process draws."""
+    first, second = fine(run_ranks(server, release_query_of_units, tmp_path / "two"))
+    assert first == second
+    counts, sums = sums_of_units(tmp_path / "one")
+    assert first[0] == pytest.approx(counts)
+    np.testing.assert_allclose(first[1], sums, rtol=1e-6, atol=1e-6)
+    assert ledger_of(tmp_path / "two").header["unit"] == "one person, at most 2 records"
+    assert privacy(tmp_path / "two")["releases_made"] == 1
 
 
 @pytest.mark.parametrize("bad", [0, 1])

@@ -102,6 +102,7 @@ def test_rarest_says_that_a_released_count_may_have_been_raised():
     assert "at most 330 records" in raised
     assert raised.endswith("or less.")
     assert "at most" not in structure.rarest([3300, 330])
+    assert "330 entries" in structure.rarest([3300, 330], counted="entries")
     assert "at most" not in structure.rarest([3200, 430], released=True)
 
 
