@@ -4,6 +4,7 @@ See docs/theory/non-interference.md.
 """
 
 import hypothesis.strategies as st
+import noninterference.test_files  # noqa: F401  # adds its tests to least_compared
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +23,6 @@ from observation import (
 )
 
 import dpswd.records
-import noninterference.test_files  # noqa: F401  # adds its tests to least_compared
 from dpswd import Budget, ClassCounts, PrivateAdapter, PrivateGenerator, PrivateRecords, SumAndNorm
 
 N = 8  # records of a data set
