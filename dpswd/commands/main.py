@@ -32,6 +32,8 @@ COMMANDS = {  # modules of dpswd.commands, and their lines of --help
     "fit": "train a network by DP-SWD: the command line of Lightning",
     "configs": "list the shipped configs, or print one",
     "report": "write report.html, report.md and report.json for a run",
+    "publish": "bundle of synthetic records, dataset card, report and ledger of a run",
+    "verify": "digests, chain and guarantee of a published bundle; needs no torch",
     "account": "epsilon, mu and assumptions of releases with a given sigma",
     "calibrate": "least sigma that keeps a budget",
     "audit": "attack a mechanism and compare the result with its claim",
@@ -117,7 +119,7 @@ def _run(arguments: list[str]) -> int:
         print(json.dumps(result))
     else:
         command.show(result)
-    # Of the commands, only an audit can pass or fail: it fails if it refutes a claim.
+    # An audit and a verification pass or fail: they fail if they refute a claim.
     if not result.get("passed", True):
         return FAILED
     return DONE

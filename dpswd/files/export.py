@@ -15,7 +15,7 @@ from dpswd._files import atomic_write, check_new
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
-__all__ = ["export", "folder_names"]
+__all__ = ["export", "folder_names", "write_csv", "write_folder"]
 
 # File systems hold names of 255 bytes; this leaves room for a suffix.
 _MAX_BYTES = 200
@@ -105,7 +105,7 @@ def export(
     elif path.suffix == ".csv" and is_table:
         _write_table(path, values, classes, layout)
     elif path.suffix == "" and not is_table:
-        _write_folder(path, _channels_last(values, layout), classes, names)
+        write_folder(path, values, classes, layout, names)
     else:
         forms = "FILE.npz or a folder for images"
         if is_table:
@@ -170,11 +170,32 @@ def _channels_last(images: Array, layout: Layout) -> Array:
     return images
 
 
-def _write_folder(path: Path, images: Array, classes: Any, names: Sequence[Any] | None) -> None:
-    """Write images (n, H, W) or (n, H, W, C) as PNG files in a new folder."""
+def write_folder(
+    path: Path,
+    records: Any,
+    classes: Any = None,
+    layout: Layout | None = None,
+    names: Sequence[Any] | None = None,
+) -> list[str]:
+    """Write images as PNG files in a new folder, in class folders if there are classes.
+
+    Args:
+        path: The folder.
+        records: Images (n, ...) in the caller's format.
+        classes: Their classes (n,), or ``None``.
+        layout: Format of the images.
+        names: All classes, which the names of the folders depend on; those that occur if not given.
+
+    Returns:
+        The path of each image, relative to the folder, with slashes.
+
+    Raises:
+        InputError: If the folder has files, or cannot be written.
+    """
     from PIL import Image  # slow to import: needed for images alone
 
     check_new(path)
+    images = _channels_last(np.asarray(records), layout or Layout())
     if images.dtype != np.uint8:
         images = (images.clip(0, 1) * 255).round().astype(np.uint8)
     folders = [""] * len(images)
@@ -183,8 +204,11 @@ def _write_folder(path: Path, images: Array, classes: Any, names: Sequence[Any] 
         if names is None:
             names = sorted(set(labels), key=str)
         folder_of = dict(zip(names, folder_names(names), strict=True))
-        folders = [folder_of[label] for label in labels]
+        folders = [f"{folder_of[label]}/" for label in labels]
     n_digits = len(str(len(images) - 1))
+    files = []
     for position, (image, folder) in enumerate(zip(images, folders, strict=True)):
+        files.append(f"{folder}{position:0{n_digits}d}.png")
         save = partial(Image.fromarray(image).save, format="PNG")
-        atomic_write(path / folder / f"{position:0{n_digits}d}.png", save)
+        atomic_write(path / files[-1], save)
+    return files

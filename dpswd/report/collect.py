@@ -24,6 +24,7 @@ from dpswd.mechanism import Mechanism
 from dpswd.records import ONE_RECORD
 from dpswd.report.facts import (
     SCHEMA_VERSION,
+    Accuracy,
     ConfigFile,
     Epsilons,
     EqualReleases,
@@ -71,7 +72,9 @@ DECLARED = "The run declares it so in privacy.json."
 OTHER_PUBLIC_FACTS = "The settings, and all that was released."
 
 
-def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, TradeOff]:
+def collect(
+    run_dir: str | Path, *, title: str | None = None, extras: bool = True
+) -> tuple[Report, TradeOff]:
     """Return everything that a report states, and its trade-off curve.
 
     Files of ``run_dir`` other than ``ledger.jsonl`` and ``privacy.json`` are optional.
@@ -80,6 +83,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, T
         run_dir: The run directory.
         title: Title; by default "Synthetic records of NAME", as the run states, else the name of
             the directory.
+        extras: Whether pictures and accuracies are read, too.
 
     Raises:
         InputError: If a file is missing or damaged, or contradicts another; the message names it.
@@ -89,7 +93,11 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, T
     privacy = read_privacy(directory / "privacy.json")
     _check_number_of_releases(directory, ledger, privacy)
     config, record_facts = read_config(directory / "config.yaml")
-    evaluation = read_evaluation(directory / "evaluation.json")
+    evaluation: tuple[Accuracy, ...] = ()
+    pictures: dict[str, str] = {}
+    if extras:
+        evaluation = read_evaluation(directory / "evaluation.json")
+        pictures = read_pictures(directory)
     account = _Account.of(ledger)
     curve = TradeOff.of(account.exact)
     guarantee = _guarantee(account, curve)
@@ -134,7 +142,7 @@ def collect(run_dir: str | Path, *, title: str | None = None) -> tuple[Report, T
         ledger=ledger_facts,
         config=config,
         versions=package_versions(),
-        pictures=read_pictures(directory),
+        pictures=pictures,
         evaluation=evaluation,
         caveats=tuple(caveats),
     )

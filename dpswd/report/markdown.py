@@ -39,13 +39,13 @@ def markdown_with_plot(report: Report) -> str:
 def _parts(report: Report, plot: list[str]) -> list[str]:
     """Return headings, paragraphs, lists and tables; the plot comes before its table."""
     return [
-        f"## {_escape(report.title)}",
+        f"## {escape(report.title)}",
         *_banner(report),
         *_pictures(report),
         _overview_table(report),
         *_key_sentences(report),
         "### What is guaranteed",
-        _escape(summary(report).tier),
+        escape(summary(report).tier),
         *plot,
         "#### What an attacker can do: the trade-off curve",
         _trade_off_table(report),
@@ -77,7 +77,7 @@ def _banner(report: Report) -> list[str]:
     warning = banner(report)
     if warning is None:
         return []
-    return [f"> **{warning.title}.** {_escape(warning.text)}"]
+    return [f"> **{warning.title}.** {escape(warning.text)}"]
 
 
 def _pictures(report: Report) -> list[str]:
@@ -86,7 +86,7 @@ def _pictures(report: Report) -> list[str]:
     images = " ".join(f"![Synthetic records]({name})" for name in report.pictures)
     caption = "Synthetic records: post-processing of the releases."
     if "samples.png" in report.pictures and report.records.classes:
-        caption += f" One row per class: {_escape(', '.join(report.records.classes))}."
+        caption += f" One row per class: {escape(', '.join(report.records.classes))}."
     return [images, f"*{caption}*"]
 
 
@@ -103,8 +103,8 @@ def _overview_table(report: Report) -> str:
 
 def _key_sentences(report: Report) -> list[str]:
     sentences = summary(report)
-    caveats = [_escape(caveat) for caveat in report.caveats]
-    return [_escape(sentences.attack), f"**{_escape(sentences.numbers)}**", *caveats]
+    caveats = [escape(caveat) for caveat in report.caveats]
+    return [escape(sentences.attack), f"**{escape(sentences.numbers)}**", *caveats]
 
 
 # Tables of the guarantee
@@ -139,7 +139,7 @@ def _profile_table(report: Report) -> str:
 def _releases(report: Report) -> list[str]:
     n_releases = f"{report.releases.n_releases:,}"
     n_planned = f"{report.releases.n_planned:,}"
-    run = _escape(report.runs.this or "?")
+    run = escape(report.runs.this or "?")
     parts = [
         f"Releases made: {n_releases}; accounted for: {n_planned}. Everything that is computed "
         "from the releases (training, samples, pictures) is post-processing and costs nothing.",
@@ -148,7 +148,7 @@ def _releases(report: Report) -> list[str]:
     ]
     for group in report.releases.groups:
         name = group.mechanism.get("name") or group.description
-        parts.append(f"#### {_escape(name)}")
+        parts.append(f"#### {escape(name)}")
         parts.append(_release_table(report, group))
     return parts
 
@@ -224,7 +224,7 @@ def _settings(report: Report) -> list[str]:
 # Markdown
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Escape the characters that Markdown or HTML interprets, and join lines."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -240,11 +240,11 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], alignment: str
 
 
 def _table_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
+    return "| " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
 def _list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {_escape(item)}" for item in items)
+    return "\n".join(f"- {escape(item)}" for item in items)
 
 
 def _code(text: str, language: str) -> str:

@@ -133,7 +133,13 @@ def desk(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "howto/own-data.md", DOCS / "howto/shared-budgets.md"]
+    "page",
+    [
+        ROOT / "README.md",
+        DOCS / "howto/own-data.md",
+        DOCS / "howto/publish.md",
+        DOCS / "howto/shared-budgets.md",
+    ],
 )
 def test_commands_run(page, desk, capsys):
     lines = commands(page)

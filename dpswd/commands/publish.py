@@ -1,0 +1,82 @@
+"""``dpswd publish RUN_DIR --out BUNDLE``: synthetic records, card, report and ledger, sealed."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from dpswd.errors import InputError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "run_dir", metavar="RUN_DIR", type=Path, help="directory of a finished run; see --reseal"
+    )
+    parser.add_argument("--out", type=Path, metavar="BUNDLE", help="the new folder")
+    parser.add_argument(
+        "-n",
+        type=int,
+        metavar="N",
+        help="synthetic records (default: as many as private ones, at most 10,000)",
+    )
+    parser.add_argument(
+        "--proportions", choices=["equal", "released"], default="equal", help="of the classes"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the records (default: 0)")
+    parser.add_argument(
+        "--generator", action="store_true", help="add the generator, which draws more records"
+    )
+    parser.add_argument(
+        "--licence", metavar="NAME", help="of the records, as in cc-by-4.0 (default: to fill in)"
+    )
+    parser.add_argument("--title", help="of card and report (default: that of the report)")
+    parser.add_argument(
+        "--reseal",
+        action="store_true",
+        help="RUN_DIR is a bundle whose README.md you have edited: write its manifest anew",
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    if not arguments.reseal and arguments.out is None:
+        raise InputError("Expected --out BUNDLE, the new folder to publish, got none; pass it.")
+    # Imports torch, which the help of the command does not need.
+    from dpswd.files.publish import publish, reseal
+
+    if arguments.reseal:
+        fingerprint = reseal(arguments.run_dir)
+        return {"bundle": str(arguments.run_dir), "fingerprint": fingerprint}
+    bundle = publish(
+        arguments.run_dir,
+        arguments.out,
+        n=arguments.n,
+        proportions=arguments.proportions,
+        seed=arguments.seed,
+        generator=arguments.generator,
+        licence=arguments.licence,
+        title=arguments.title,
+    )
+    return {
+        "bundle": str(bundle.path),
+        "n_records": bundle.n_records,
+        "n_files": bundle.n_files,
+        "licence": arguments.licence,
+        "guarantee": bundle.guarantee.to_dict(),
+        "summary": bundle.guarantee.line(),
+        "fingerprint": bundle.fingerprint,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    if "n_records" in result:
+        print(result["summary"])
+        n_records = f"{result['n_records']:,} synthetic records"
+        print(f"Bundle:      {result['bundle']} ({n_records}, {result['n_files']:,} files)")
+        fields = "the intended use"
+        if result["licence"] is None:
+            fields = "license and the intended use"
+        print(
+            f"Fill in:     {fields} in {result['bundle']}/README.md, then: dpswd publish "
+            f"{result['bundle']} --reseal"
+        )
+    print(f"Fingerprint: {result['fingerprint']}, to publish elsewhere, too")
+    print(f"Next:        dpswd verify {result['bundle']}")

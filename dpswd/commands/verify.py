@@ -1,0 +1,65 @@
+"""``dpswd verify BUNDLE``: digests, chain and guarantee of a published bundle, without torch."""
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+_SHOWN = (1e-6, 1e-3, 1e-2)  # false-positive rates of the curve on the screen
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="folder of dpswd publish")
+    parser.add_argument(
+        "--fingerprint",
+        metavar="HASH",
+        help="what dpswd publish has printed, if its author has told you",
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    # The accountant takes half a second to import, which the help of the command does not need.
+    from dpswd.accounting.recompute import CURVE_FPR
+    from dpswd.files.verify import verify
+
+    verification = verify(arguments.bundle, arguments.fingerprint)
+    result: dict[str, Any] = {"passed": not verification.problems}
+    result |= dataclasses.asdict(verification)
+    result["bundle"] = str(verification.bundle)
+    result["problems"] = list(verification.problems)
+    guarantee = result.pop("guarantee") or {}
+    for name in ("epsilon", "delta", "mu", "method"):
+        result[name] = guarantee.get(name)
+    result["trade_off"] = [
+        {"fpr": fpr, "fnr": fnr}
+        for fpr, fnr in zip(CURVE_FPR, guarantee.get("fnr", ()), strict=False)
+    ]
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    from dpswd.accounting.rounding import round_up
+
+    for problem in result["problems"]:
+        print(f"PROBLEM  {problem}")
+    print(f"{result['bundle']}: {result['n_files']:,} files, run {result['run']}")
+    if result["epsilon"] is not None:
+        print(f"Ledger:      head {result['ledger_head']}")
+        print(
+            f"Guarantee:   epsilon {round_up(result['epsilon'], 3):g} at delta "
+            f"{result['delta']:g}, mu {round_up(result['mu'], 3):g}; {result['unit']}, replace-one"
+        )
+        rates = [
+            f"{100 * round_up(1 - point['fnr'], 3):.3g} % at {point['fpr']:g}"
+            for point in result["trade_off"]
+            if point["fpr"] in _SHOWN
+        ]
+        print(f"Attack:      finds at most {', '.join(rates)} of false accusations")
+        print(f"Computed by: {result['method']}")
+    if result["remarks"]:
+        print(result["remarks"])
+    print(f"Fingerprint: {result['fingerprint']}")
+    if result["passed"]:
+        print("PASSED: every file, the chain and the stated numbers agree with the ledger.")
+    else:
+        print(f"FAILED: {len(result['problems'])} problem(s), see above.")

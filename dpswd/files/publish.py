@@ -1,0 +1,266 @@
+"""Publication of a run: a bundle that strangers may read, copy and verify.
+
+A bundle has only what follows from released values and stated facts: new records drawn from the
+generator, pictures of such records, the ledger, and the report written from them. Nothing else of
+the run directory is read, so that no file which lies there by chance is published, such as figures
+on private records. tests/noninterference/test_publish.py compares the bundles of neighbours byte by
+byte.
+"""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpswd._files import atomic_write, check_new
+from dpswd._validate import at_least, choice
+from dpswd.accounting.guarantee import Guarantee
+from dpswd.accounting.ledger import Ledger
+from dpswd.errors import InputError
+from dpswd.estimators.generator import PrivateGenerator
+from dpswd.files.card import Contents, card
+from dpswd.files.export import export, write_csv, write_folder
+from dpswd.files.generators import write_generator
+from dpswd.files.manifest import MANIFEST, Manifest, sha256
+from dpswd.files.pictures import save_columns, save_samples
+from dpswd.files.verify import CARD, CONFIG, LEDGER, PRIVACY, verify
+from dpswd.networks.generator import seeded
+from dpswd.report.collect import collect
+from dpswd.report.facts import Report
+from dpswd.report.render import render
+
+__all__ = ["Bundle", "publish", "reseal"]
+
+GENERATOR = "generator.pt"
+
+# Files of a run that a bundle holds as they are.
+_COPIED = (LEDGER, PRIVACY, CONFIG)
+
+# Records of a bundle, unless another number is stated.
+MAX_RECORDS = 10_000
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A published bundle.
+
+    Attributes:
+        path: The folder.
+        n_records: Number of synthetic records.
+        n_files: Number of files, the manifest included.
+        guarantee: Guarantee of the records.
+        fingerprint: SHA-256 of the manifest; publish it elsewhere, too.
+    """
+
+    path: Path
+    n_records: int
+    n_files: int
+    guarantee: Guarantee
+    fingerprint: str
+
+
+def publish(
+    run_dir: str | Path,
+    out: str | Path,
+    *,
+    n: int | None = None,
+    proportions: str = "equal",
+    seed: int = 0,
+    generator: bool = False,
+    licence: str | None = None,
+    title: str | None = None,
+) -> Bundle:
+    """Write a bundle of a finished run.
+
+    Args:
+        run_dir: Directory of a run with ``generator.pt``, ledger and ``privacy.json``.
+        out: The new folder.
+        n: Number of synthetic records; by default as many as private ones, at most 10,000.
+        proportions: ``"equal"`` or ``"released"``, of the classes.
+        seed: Seed of the records, which is public.
+        generator: Whether the bundle gets the generator, too.
+        licence: Licence of the records, as hubs name it; ``None`` leaves it to be filled in.
+        title: Title; by default that of the report.
+
+    Raises:
+        InputError: If the run is not finished, is NOT PRIVATE, contradicts itself, or its generator
+            depends on releases that its ledger does not have. No file is left then.
+
+    Example:
+        >>> import tempfile
+        >>> from sklearn.datasets import load_digits
+        >>> digits = load_digits().images / 16
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = f"{folder}/run"
+        ...     estimator = PrivateGenerator(run_dir=run, verbose=False).fit(digits)
+        ...     estimator.save(f"{run}/generator.pt")
+        ...     bundle = publish(run, f"{folder}/bundle", n=20)
+        ...     problems = verify(f"{folder}/bundle").problems
+        >>> bundle.n_records, problems
+        (20, ())
+    """
+    if n is not None:
+        at_least(1, n=n)
+    at_least(0, seed=seed)
+    choice(("equal", "released"), proportions=proportions)
+    run_dir = Path(run_dir)
+    out = Path(out)
+    check_new(out)
+    _check_finished(run_dir)
+    report, _ = collect(run_dir, title=title, extras=False)
+    _check_private(report, run_dir)
+    estimator = PrivateGenerator.load(run_dir / GENERATOR)
+    _check_generator(estimator.guarantee_, report, run_dir)
+    if n is None:
+        n = min(report.records.size, MAX_RECORDS)
+    partial = out.with_name(f"{out.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        estimator.random_state = seed
+        contents = _write_records(estimator, partial, n, proportions, licence)
+        _copy(run_dir, partial)
+        if generator:
+            write_generator(estimator.generator_, partial / GENERATOR, estimator.guarantee_)
+        report = render(partial, title=report.title)  # shows the pictures of this bundle
+        contents = replace(contents, files=(*contents.files, *_top_level_files(partial)))
+        atomic_write(partial / CARD, card(report, contents).encode())
+        manifest = _seal(partial, report)
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return Bundle(out, n, len(manifest.files) + 1, estimator.guarantee_, manifest.fingerprint)
+
+
+def reseal(bundle: str | Path) -> str:
+    """Write the manifest of a bundle anew after its card was edited; return the fingerprint.
+
+    Raises:
+        InputError: If another file than the card has changed, or the card states other numbers than
+            the ledger gives.
+    """
+    bundle = Path(bundle)
+    manifest = Manifest.read(bundle)
+    before = (bundle / MANIFEST).read_bytes()
+    digests = dict(manifest.files)
+    if (bundle / CARD).is_file():
+        digests[CARD] = sha256(bundle / CARD)
+    resealed = Manifest(manifest.run, manifest.ledger_head, digests)
+    resealed.write(bundle)
+    problems = verify(bundle).problems
+    if problems:
+        atomic_write(bundle / MANIFEST, before)
+        raise InputError(
+            f"Expected a bundle of which {CARD} alone was edited, got: {problems[0]} Publish the "
+            "run again."
+        )
+    return resealed.fingerprint
+
+
+# Checks before a file is written
+
+
+def _check_finished(run_dir: Path) -> None:
+    """Refuse a directory without a generator, or with an incomplete ledger."""
+    if not (run_dir / GENERATOR).is_file():
+        raise InputError(
+            f"Expected {GENERATOR} in {run_dir}, got none; publish takes the directory of a "
+            "finished run of dpswd generate or fit."
+        )
+    if Ledger.open_existing(run_dir / LEDGER).torn:
+        raise InputError(
+            f"Expected a finished run in {run_dir}, got a ledger whose last line is incomplete; "
+            "resume the run first."
+        )
+
+
+def _check_private(report: Report, run_dir: Path) -> None:
+    """Refuse a run without a guarantee."""
+    if not report.private:
+        raise InputError(
+            f"Expected a private run to publish, got {run_dir}, which is NOT PRIVATE: "
+            f"{' '.join(report.reasons)} Run it with noise."
+        )
+
+
+def _check_generator(guarantee: Guarantee, report: Report, run_dir: Path) -> None:
+    """Refuse a generator that depends on other releases than those of the ledger."""
+    runs = set(guarantee.weights_from_runs) | {guarantee.run}
+    if not guarantee.private or runs != {report.runs.this}:
+        names = ", ".join(sorted(str(run) for run in runs))
+        raise InputError(
+            f"Expected a {GENERATOR} in {run_dir} whose weights depend on run {report.runs.this} "
+            f"alone, got one of {names}: the ledger does not cover it."
+        )
+
+
+# Parts of a bundle
+
+
+def _write_records(
+    estimator: PrivateGenerator, folder: Path, n: int, proportions: str, licence: str | None
+) -> Contents:
+    """Draw records and write them, with a picture, as hubs read them."""
+    generator = estimator.generator_
+    records, labels = estimator.sample(n, proportions=proportions)
+    classes: list[Any] | None = None
+    names: tuple[str, ...] = ()
+    drawn = "without classes"
+    if estimator.classes_ is not None:
+        classes = estimator.classes_.tolist()
+        names = tuple(str(name) for name in classes)
+        drawn = {
+            "equal": "every class equally often",
+            "released": "classes in the released proportions",
+        }[proportions]
+    if len(generator.sample_shape) == 3:
+        layout = generator.layout
+        files = write_folder(folder / "data" / "train", records, labels, layout, classes)
+        columns = [np.array(files)]
+        if labels is not None:
+            columns.append(np.asarray(labels))
+        header = ["file_name", "label"][: len(columns)]
+        write_csv(folder / "data" / "train" / "metadata.csv", header, columns)
+        data_files = "data/train/**"
+        paths = ["data/train/metadata.csv", "data/train/*"]
+        with seeded(int(estimator.random_state or 0)):
+            save_samples(generator, folder / "samples.png")
+    else:
+        data_files = "data/train.csv"
+        paths = [data_files]
+        export(folder / data_files, records, labels, generator.layout)
+        if generator.layout is not None and generator.layout.columns is not None:
+            values = {"synthetic": np.asarray(records)}
+            save_columns(folder / "columns.png", values, generator.layout.columns)
+    return Contents(
+        n_records=n,
+        drawn=drawn,
+        seed=int(estimator.random_state or 0),
+        shape=tuple(generator.sample_shape),
+        classes=names,
+        files=tuple(paths),
+        data_files=data_files,
+        licence=licence,
+    )
+
+
+def _copy(run_dir: Path, folder: Path) -> None:
+    """Copy the ledger and what the run states."""
+    for name in _COPIED:
+        if (run_dir / name).is_file():
+            atomic_write(folder / name, (run_dir / name).read_bytes())
+
+
+def _top_level_files(folder: Path) -> list[str]:
+    """Return the names of the files of a bundle besides its card, the records below ``data`` aside."""
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    return sorted([*names, MANIFEST])
+
+
+def _seal(folder: Path, report: Report) -> Manifest:
+    """Write the manifest of a folder."""
+    manifest = Manifest.of(folder, str(report.runs.this), report.ledger.head)
+    manifest.write(folder)
+    return manifest

@@ -1,0 +1,226 @@
+"""A bundle: what it holds, and what publishing refuses."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from dpswd import PrivateGenerator, PrivateRecords
+from dpswd.commands.main import main
+from dpswd.data import read_public
+from dpswd.errors import InputError
+from dpswd.files.generators import read_generator, write_generator
+from dpswd.files.publish import publish, reseal
+from dpswd.files.verify import front_matter, verify
+
+CLASSES = ["cat", "dog/wolf"]
+
+
+def fit(directory, records, **options):
+    """A run directory with a generator."""
+    estimator = PrivateGenerator(epsilon=5, delta=1e-4, run_dir=directory, verbose=False, **options)
+    estimator.fit(records).save(directory / "generator.pt")
+    return directory
+
+
+def images(n=80):
+    generator = np.random.default_rng(0)
+    pixels = generator.random((n, 8, 8)).astype(np.float32)
+    return PrivateRecords(pixels, [CLASSES[i % 2] for i in range(n)], classes=CLASSES)
+
+
+def rows(n=80):
+    generator = np.random.default_rng(1)
+    values = generator.random((n, 3))
+    return PrivateRecords(values, np.arange(n) % 2, classes=[0, 1], bounds=[(0, 1)] * 3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fit(tmp_path_factory.mktemp("runs") / "images", images())
+
+
+@pytest.fixture(scope="module")
+def bundle(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("bundles") / "images"
+    publish(run, path, n=30, licence="cc-by-4.0", generator=True)
+    return path
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+
+
+def test_images_and_metadata(bundle):
+    folder = bundle / "data" / "train"
+    with (folder / "metadata.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 30
+    assert {line["label"] for line in lines} == set(CLASSES)
+    for line in lines:
+        with Image.open(folder / line["file_name"]) as image:
+            assert image.size == (8, 8)
+    assert sorted(path.name for path in folder.iterdir()) == ["cat", "dog%2Fwolf", "metadata.csv"]
+
+
+def test_card_is_read_by_hubs_and_machines(bundle):
+    front = front_matter(bundle / "README.md")
+    assert front["license"] == "cc-by-4.0"
+    assert front["size_categories"] == ["n<1K"]
+    assert front["task_categories"] == ["image-classification"]
+    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train/**"}]
+    stated = json.loads((bundle / "privacy.json").read_text())
+    guarantee = front["differential_privacy"]
+    for name in ("epsilon", "delta", "private", "sound", "unit", "run", "neighboring_relation"):
+        assert guarantee[name] == stated[name]
+    assert guarantee["mu"] == pytest.approx(stated["mu"], rel=1e-4)
+
+
+def test_the_card_names_the_files_of_the_bundle(bundle):
+    text = (bundle / "README.md").read_text()
+    for path in bundle.iterdir():
+        if path.is_file() and path.name != "README.md":
+            assert f"`{path.name}`" in text
+
+
+def test_the_generator_draws_the_records_of_the_bundle(bundle):
+    generator, guarantee = read_generator(bundle / "generator.pt")
+    assert guarantee.run == json.loads((bundle / "privacy.json").read_text())["run"]
+    assert generator.class_names == CLASSES
+
+
+def test_tables_are_csv(tmp_path):
+    publish(fit(tmp_path / "run", rows()), tmp_path / "bundle", n=25, proportions="released")
+    records = read_public(tmp_path / "bundle" / "data" / "train.csv", target="class")
+    assert records.train.values.shape == (25, 3)
+    front = front_matter(tmp_path / "bundle" / "README.md")
+    assert front["task_categories"] == ["tabular-classification"]
+    assert front["license"] == "unknown"
+    assert "# fill in" in (tmp_path / "bundle" / "README.md").read_text()
+
+
+def test_the_same_seed_gives_the_same_bundle(run, tmp_path):
+    fingerprints = {publish(run, tmp_path / name, n=4).fingerprint for name in ("a", "b")}
+    other = publish(run, tmp_path / "c", n=4, seed=1).fingerprint
+    assert len(fingerprints) == 1
+    assert other not in fingerprints
+
+
+def test_files_that_lie_in_the_run_by_chance_are_not_published(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    for name in ("samples.png", "synthetic.npz", "evaluation.png", "notes.txt"):
+        (copy / name).write_bytes(b"of real records")
+    publish(copy, tmp_path / "bundle", n=4)
+    for path in (tmp_path / "bundle").rglob("*"):
+        assert path.is_dir() or b"of real records" not in path.read_bytes()
+
+
+# Refusals
+
+
+def check_refused(run, out, message):
+    with pytest.raises(InputError, match=message):
+        publish(run, out, n=4)
+    assert not out.exists()
+    assert not out.with_name(out.name + ".part").exists()
+
+
+def test_a_run_without_generator_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "generator.pt").unlink()
+    check_refused(copy, tmp_path / "bundle", r"generator\.pt")
+
+
+def test_a_run_that_is_not_private_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    privacy = json.loads((copy / "privacy.json").read_text())
+    (copy / "privacy.json").write_text(json.dumps(privacy | {"private": False}))
+    check_refused(copy, tmp_path / "bundle", "NOT PRIVATE")
+
+
+def test_the_generator_of_another_run_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    other = fit(tmp_path / "other", images(70))
+    shutil.copyfile(other / "generator.pt", copy / "generator.pt")
+    check_refused(copy, tmp_path / "bundle", "does not cover")
+
+
+def test_a_generator_without_guarantee_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    generator, _ = read_generator(copy / "generator.pt")
+    write_generator(generator, copy / "generator.pt")
+    check_refused(copy, tmp_path / "bundle", "does not cover")
+
+
+def test_an_incomplete_ledger_is_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    with (copy / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"hash": "12')
+    check_refused(copy, tmp_path / "bundle", "incomplete")
+
+
+def test_an_existing_folder_is_refused(run, bundle):
+    with pytest.raises(InputError, match="exists"):
+        publish(run, bundle, n=4)
+    assert verify(bundle).problems == ()
+
+
+# Resealing
+
+
+def test_an_edited_card_is_resealed(bundle, tmp_path):
+    copy = shutil.copytree(bundle, tmp_path / "bundle")
+    card = copy / "README.md"
+    card.write_text(card.read_text().replace("license: cc-by-4.0", "license: mit"))
+    assert verify(copy).problems != ()
+    assert reseal(copy) == verify(copy).fingerprint
+    assert verify(copy).problems == ()
+
+
+@pytest.mark.parametrize("name", ["data/train/metadata.csv", "ledger.jsonl"])
+def test_resealing_hides_no_other_change(name, bundle, tmp_path):
+    copy = shutil.copytree(bundle, tmp_path / "bundle")
+    (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+    manifest = (copy / "MANIFEST.json").read_bytes()
+    with pytest.raises(InputError, match=name):
+        reseal(copy)
+    assert (copy / "MANIFEST.json").read_bytes() == manifest
+
+
+def test_resealing_hides_no_better_guarantee(bundle, tmp_path):
+    copy = shutil.copytree(bundle, tmp_path / "bundle")
+    _, front, body = (copy / "README.md").read_text().split("---\n", 2)
+    content = yaml.safe_load(front)
+    content["differential_privacy"]["epsilon"] = 0.1
+    (copy / "README.md").write_text(f"---\n{yaml.safe_dump(content)}---\n{body}")
+    with pytest.raises(InputError, match="states epsilon"):
+        reseal(copy)
+
+
+# The commands
+
+
+def test_the_commands(run, tmp_path, capsys):
+    bundle = tmp_path / "bundle"
+    assert main(["publish", str(run), "--out", str(bundle), "-n", "5", "--json"]) == 0
+    published = json.loads(capsys.readouterr().out)
+    assert published["n_records"] == 5
+    fingerprint = published["fingerprint"]
+    assert main(["verify", str(bundle), "--fingerprint", fingerprint, "--json"]) == 0
+    verified = json.loads(capsys.readouterr().out)
+    assert verified["passed"]
+    assert verified["epsilon"] == pytest.approx(published["guarantee"]["epsilon"], rel=1e-3)
+    assert main(["verify", str(bundle), "--fingerprint", "0" * 64]) == 1
+    assert "fingerprint" in capsys.readouterr().out
+    assert main(["publish", str(bundle), "--reseal"]) == 0
+    assert fingerprint in capsys.readouterr().out
+
+
+def test_commands_say_what_is_missing(run, tmp_path, capsys):
+    assert main(["publish", str(run)]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert main(["verify", str(run)]) == 2
+    assert "MANIFEST.json" in capsys.readouterr().err
