@@ -157,7 +157,8 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
         first_names[key] = name
     if len(names) < min_classes:
         raise InputError(
-            f"Expected at least {min_classes} classes, got {len(names)}; leave the labels out."
+            f"Expected at least {min_classes} classes, got {len(names)}; "
+            "name all of them, or pass records without labels."
         )
     return names
 

@@ -4,6 +4,9 @@ from typing import Any
 
 _MAX_NAMES = 12  # names of classes or columns in one message
 
+# Arguments of Python that have an option of the command line.
+_OPTIONS = {"size": "--size", "channels": "--channels", "classes": "--classes"}
+
 
 def taken_from_records(**facts: Any) -> str:
     """Return the line about public facts that were taken from the records.
@@ -16,11 +19,18 @@ def taken_from_records(**facts: Any) -> str:
     for name, fact in facts.items():
         text = list_of_names(fact) if isinstance(fact, list) else str(fact)
         values.append(f"{name}={text}")
-    options = ", ".join(f"{name}=" for name in facts)
+    arguments = ", ".join(_argument(name) for name in facts)
     return (
         f"taken from the records and treated as public: {', '.join(values)}; "
-        f"pass {options} to state them."
+        f"pass {arguments} to state them."
     )
+
+
+def _argument(name: str) -> str:
+    """Return an argument as Python and the command line name it."""
+    if name in _OPTIONS:
+        return f"{name}= ({_OPTIONS[name]})"
+    return f"{name}="
 
 
 def list_of_names(names: list[Any]) -> str:

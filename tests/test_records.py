@@ -197,12 +197,14 @@ LINE = "taken from the records and treated as public"
 
 def test_line_about_taken_facts_names_them_and_their_options():
     line = taken_from_records(size=8, a=1)
-    assert line == f"{LINE}: size=8, a=1; pass size=, a= to state them."
+    assert line == f"{LINE}: size=8, a=1; pass size= (--size), a= to state them."
 
 
 def test_classes_that_are_taken_are_named(capsys):
     handle = PrivateRecords(torch.zeros(2, 2), ["a", "b"])
-    assert handle.taken == (f"{LINE}: classes=['a', 'b']; pass classes= to state them.",)
+    assert handle.taken == (
+        f"{LINE}: classes=['a', 'b']; pass classes= (--classes) to state them.",
+    )
     assert capsys.readouterr().err.strip() == handle.taken[0]
 
 

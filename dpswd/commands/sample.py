@@ -10,7 +10,9 @@ from dpswd.commands._options import synthetic_line
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("generator", metavar="GENERATOR", type=Path, help="generator.pt of a run")
+    parser.add_argument(
+        "generator", metavar="GENERATOR", type=Path, help="generator.pt of a run, or its directory"
+    )
     parser.add_argument(
         "-n", type=int, default=10_000, metavar="N", help="number of records (default: 10000)"
     )
@@ -47,7 +49,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.files.export import export
 
-    estimator = PrivateGenerator.load(arguments.generator)
+    path = arguments.generator
+    if path.is_dir():
+        path = path / "generator.pt"
+    estimator = PrivateGenerator.load(path)
     estimator.random_state = arguments.seed
     requested = None
     proportions = arguments.proportions

@@ -113,7 +113,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
     answer(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")
     assert {path.name for path in (place / "out").iterdir()} == FILES | {"columns.png"}
-    answer(capfd, "sample", "out/generator.pt", "-n", "300", "--out", "made.csv")
+    answer(capfd, "sample", "out", "-n", "300", "--out", "made.csv")
     lines = list(csv.DictReader((place / "made.csv").read_text().splitlines()))
     assert list(lines[0]) == ["age", "income", "member", "sick"]
     assert all(line["age"].isdigit() and int(line["age"]) <= 90 for line in lines)
