@@ -26,7 +26,7 @@ QUICK_STEPS = 20
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """A network trained by the paper's mechanism at every step (two hours of a core; resumes)."""
+    """Train a network by the paper's mechanism at every step (two hours of a core; resumes)."""
     directory = out / "rows"
     loaded = benchmark("mnist", data, public=True)
     options = []
