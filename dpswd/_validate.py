@@ -61,6 +61,13 @@ def positive(**named: Any) -> None:
             )
 
 
+def budget(**named: Any) -> None:
+    """Raise unless every value is an epsilon: above zero, or infinity for no noise."""
+    for name, value in named.items():
+        if not real(name, value) > 0:
+            raise InputError(f"Expected {name} above 0, got {name}={_shown(value)}.")
+
+
 def nonnegative(**named: Any) -> None:
     """Raise unless every value is a finite number of at least zero."""
     for name, value in named.items():

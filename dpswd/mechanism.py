@@ -15,6 +15,9 @@ With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every clas
 rows, zero where the record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2
 (rows), 3 (block means) and 5 (labels).
 
+With ``noise_free``, nothing is added: the exact values leave, rounded to a grid of width about
+``sigma`` / 1000. A budget with epsilon = inf sets it, for public stand-ins of records: NOT PRIVATE.
+
 With ``per_unit`` = c, neighbours differ in the c records of one unit (one person), and
 ``batch_size`` counts units: a release reads ``batch_size`` c rows. The sensitivity of a sum, and of
 block means, is c times that of one record, and that of rows sqrt(c) times. Proofs:
@@ -49,6 +52,7 @@ class _Noisy:
     sigma: Any  # a number, or None until the mechanism is calibrated
     per_unit: int
     noise_seed: int | None
+    noise_free: bool
 
     def _check(self, **magnitudes: float) -> None:
         """Check what the mechanisms have in common, and further magnitudes."""
@@ -68,6 +72,8 @@ class _Noisy:
     def _convert_scalars(self) -> None:
         """Replace NumPy scalars, which JSON cannot represent, by Python numbers."""
         for name, value in vars(self).items():
+            if isinstance(value, bool):
+                continue
             if isinstance(value, numbers.Integral):
                 object.__setattr__(self, name, int(value))
             elif isinstance(value, numbers.Real):
@@ -75,7 +81,10 @@ class _Noisy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the ledger and the report."""
-        return {"mechanism": self._name, **vars(self)}
+        values = {"mechanism": self._name, **vars(self)}
+        if not self.noise_free:
+            del values["noise_free"]
+        return values
 
     @property
     def _of_units(self) -> str:
@@ -86,8 +95,17 @@ class _Noisy:
 
     @property
     def is_private(self) -> bool:
-        """Whether the noise is cryptographic; False with a fixed noise seed."""
-        return self.noise_seed is None
+        """Whether there is noise, and it is cryptographic; False with a fixed noise seed."""
+        return self.noise_seed is None and not self.noise_free
+
+    @property
+    def why_not_private(self) -> str:
+        """Why the releases are not private, in a few words; empty if they are."""
+        if self.noise_free:
+            return "no noise is added (epsilon = inf)"
+        if self.noise_seed is not None:
+            return "a fixed noise seed makes the noise repeatable"
+        return ""
 
     def check_calibrated(self) -> None:
         """Raise an :class:`InputError` if ``sigma`` is not set."""
@@ -124,6 +142,7 @@ class ProjectionMechanism(_Noisy):
             the records.
         noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT
             PRIVATE.
+        noise_free: Whether the exact values leave: NOT PRIVATE.
 
     Raises:
         InputError: If a value is out of range or inconsistent with another one.
@@ -151,6 +170,7 @@ class ProjectionMechanism(_Noisy):
     n_classes: int | None = field(default=None, kw_only=True)
     per_unit: int = field(default=1, kw_only=True)
     noise_seed: int | None = field(default=None, kw_only=True)
+    noise_free: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         at_least(2, dim=self.dim)
@@ -308,6 +328,7 @@ class GaussianMechanism(_Noisy):
         per_unit: Number c of records of a unit that change together; a budget sets it to that of
             the records.
         noise_seed: For tests only: NOT PRIVATE.
+        noise_free: Whether the exact values leave: NOT PRIVATE.
 
     Raises:
         InputError: If a value is out of range.
@@ -328,6 +349,7 @@ class GaussianMechanism(_Noisy):
     batch_size: int | None = None
     per_unit: int = 1
     noise_seed: int | None = None
+    noise_free: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:

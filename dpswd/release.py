@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from dpswd._distributed import Processes
 from dpswd._progress import passing
 from dpswd._provenance import track_runs
-from dpswd._random import noisy, normal, random_source, subset
+from dpswd._random import noisy, normal, on_grid, random_source, subset
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, Mechanism, ProjectionMechanism
 from dpswd.records import PrivateRecords
@@ -130,13 +130,13 @@ class Releasing(nn.Module, Generic[M]):
         self.source = random_source(mechanism.noise_seed)
 
     def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``; a fixed noise seed is named there, too."""
+        """Describe the mechanism for ``print(module)``; NOT PRIVATE and why is named, too."""
         sigma = "not calibrated"
         if self.mechanism.sigma is not None:
             sigma = f"{self.mechanism.sigma:.4g}"
         text = f"{self.mechanism.description}, sigma={sigma}"
         if not self.mechanism.is_private:
-            return f"NOT PRIVATE: fixed noise seed; {text}"
+            return f"NOT PRIVATE: {self.mechanism.why_not_private}; {text}"
         return text
 
     def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
@@ -144,7 +144,12 @@ class Releasing(nn.Module, Generic[M]):
         return normal(self.source, shape)
 
     def add_noise(self, values: Tensor) -> Tensor:
-        """Add fresh noise of standard deviation sigma to exact values; round to a public grid."""
+        """Add fresh noise of standard deviation sigma to exact values; round to a public grid.
+
+        A mechanism that is marked ``noise_free`` adds none.
+        """
+        if self.mechanism.noise_free:
+            return on_grid(values.clone(), self.mechanism.sigma)
         noise = self.draw_noise(tuple(values.shape)).to(values.device)
         return noisy(values, noise, self.mechanism.sigma)
 

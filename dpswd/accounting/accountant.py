@@ -80,7 +80,7 @@ _COMPOSITIONS = {
 _EXACT_ARITHMETIC = (
     "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
 )
-_FIXED_SEED = "NOT PRIVATE: a fixed noise seed makes the noise repeatable."
+_NOT_PRIVATE = "NOT PRIVATE: {reason}."
 
 
 ACCOUNTANTS = ("pld", "rdp")
@@ -199,6 +199,8 @@ class PrivacyAccountant:
             InputError: If there is no release, tails of bounds use up delta, or delta or the noise
                 is too small.
         """
+        if self.is_noise_free:
+            return math.inf
         resolved = self.resolve(delta)
         if resolved.tail >= delta:
             raise InputError(
@@ -216,7 +218,7 @@ class PrivacyAccountant:
         divergences (``"rdp"``). Where an accountant has no bound, its value is ``None``. Without a
         subsampled release the dictionary is empty: the accountants then hardly differ.
         """
-        if not any(_is_subsampled(group) for group in self.history):
+        if self.is_noise_free or not any(_is_subsampled(group) for group in self.history):
             return {}
         epsilons: dict[str, float | None] = {}
         for name in ACCOUNTANTS:
@@ -235,6 +237,8 @@ class PrivacyAccountant:
         """
         for index, epsilon in enumerate(epsilons):
             positive(**{f"epsilons[{index}]": epsilon})
+        if self.is_noise_free:
+            return np.ones(len(epsilons))
         loss = self.pld()
         deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
         return np.clip(deltas, 0.0, 1.0)
@@ -280,11 +284,13 @@ class PrivacyAccountant:
 
     @property
     def gaussian_mu(self) -> float | None:
-        r"""The mu of an exactly Gaussian composition, else ``None``.
+        r"""The mu of an exactly Gaussian composition, else ``None``; infinite without noise.
 
         Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i
         \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
         """
+        if self.is_noise_free:
+            return math.inf
         if not self.history or any(mechanism.spends_tail for mechanism, *_ in self.history):
             return None
         first, *others = merge_gaussians(self.parts())
@@ -325,8 +331,13 @@ class PrivacyAccountant:
         )
 
     @property
+    def is_noise_free(self) -> bool:
+        """Whether a release adds no noise: epsilon and mu are infinite then."""
+        return any(mechanism.noise_free for mechanism, *_ in self.history)
+
+    @property
     def sound(self) -> bool:
-        """Whether every number is a proven bound: no CLT bound and no fixed noise seed."""
+        """Whether every number is a proven bound: noise without a fixed seed, no CLT bound."""
         return all(
             mechanism.is_private and not (mechanism.spends_tail and mechanism.bound == "clt")
             for mechanism, *_ in self.history
@@ -334,7 +345,7 @@ class PrivacyAccountant:
 
     @property
     def shortcomings(self) -> list[str]:
-        """What voids the numbers or leaves them unproven: a fixed seed, a CLT bound."""
+        """What voids the numbers or leaves them unproven: no noise, a fixed seed, a CLT bound."""
         reasons = []
         for sentence in self.assumptions:
             if sentence.startswith("NOT "):
@@ -355,8 +366,8 @@ class PrivacyAccountant:
             sentences.append(_TAILS)
         sentences.append(_COMPOSITIONS[self.accountant])
         sentences.append(_EXACT_ARITHMETIC)
-        if not all(mechanism.is_private for mechanism in mechanisms):
-            sentences.append(_FIXED_SEED)
+        reasons = {mechanism.why_not_private for mechanism in mechanisms}
+        sentences += [_NOT_PRIVATE.format(reason=reason) for reason in sorted(reasons) if reason]
         return sentences
 
     def _assumptions_about_rows(self) -> list[str]:

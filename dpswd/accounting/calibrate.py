@@ -19,7 +19,7 @@ from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
 
-__all__ = ["calibrate_sigma", "mu_of_epsilon"]
+__all__ = ["calibrate_sigma", "mu_of_epsilon", "planning_mu"]
 
 # Part of the budget that may stay unspent; 0.5 % is promised.
 _SLACK = 3e-4
@@ -32,6 +32,8 @@ _JUMP_WIDTH = 1e-4
 # Smallest and largest mu that a budget is converted to.
 _LEAST_MU = 1e-11
 _LARGEST_MU = 2e4
+# What a run without noise is planned for.
+_NOISE_FREE_MU = 1e3
 
 
 def calibrate_sigma(
@@ -130,6 +132,17 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
             f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}."
         )
     return mu
+
+
+def planning_mu(epsilon: float, delta: float) -> float:
+    """Return the mu from which a run chooses what it releases.
+
+    For epsilon = inf it is 1,000: a larger budget changes nothing that is chosen from it, and the
+    numbers of all formulas stay finite.
+    """
+    if epsilon == math.inf:
+        return _NOISE_FREE_MU
+    return mu_of_epsilon(epsilon, delta)
 
 
 def _unbounded_mu(epsilon: float, delta: float) -> float:

@@ -1,6 +1,7 @@
 """Guarantee of released values: the facts that state it, and its one line."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,7 +9,7 @@ from typing import Any, Self
 from dpswd._validate import real
 from dpswd.accounting.rounding import round_up
 
-__all__ = ["Guarantee"]
+__all__ = ["INFINITE", "Guarantee", "plain_number"]
 
 REPLACE_ONE = "replace-one"
 ONE_RECORD = "one record"
@@ -16,6 +17,9 @@ SCOPE = (
     "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). "
     "Releases of other runs on the same records compose with it."
 )
+
+# An infinite number in files: JSON has no word for it.
+INFINITE = "inf"
 
 _DIGITS = 3  # significant digits of the one line
 _JSON_NAMES = {"relation": "neighboring_relation"}  # of fields with another name in files
@@ -35,9 +39,9 @@ class Guarantee:
     guarantee. A field is also read as in a dictionary, ``guarantee["epsilon"]``.
 
     Attributes:
-        private: Whether there is any guarantee: False with a fixed noise seed.
+        private: Whether there is any guarantee: False with a fixed noise seed, or without noise.
         sound: Whether the numbers are proven and depend on no condition of the caller.
-        epsilon: Upper bound at ``delta``; ``None`` without a delta.
+        epsilon: Upper bound at ``delta``; ``None`` without a delta, infinite without noise.
         delta: The delta that epsilon was computed for.
         mu: Parameter of Gaussian differential privacy, rounded up.
         regret: Largest distance between the trade-off curve and that of mu.
@@ -87,10 +91,21 @@ class Guarantee:
             raise KeyError(name)
         return getattr(self, name)
 
+    @property
+    def notice(self) -> str:
+        """The words ``NOT PRIVATE`` and why, for files and the screen; empty if private."""
+        if self.private:
+            return ""
+        if self.epsilon == math.inf:
+            return "NOT PRIVATE: no noise was added (epsilon = inf)."
+        return "NOT PRIVATE."
+
     def line(self) -> str:
         """Return the guarantee in one line, rounded up."""
-        if not self.private or self.epsilon is None or self.delta is None:
-            return "Guarantee: none (not private)."
+        if self.notice:
+            return f"Guarantee: none. {self.notice}"
+        if self.epsilon is None or self.delta is None:
+            return "Guarantee: none. NOT PRIVATE."
         epsilon = round_up(self.epsilon, _DIGITS)
         mu = ""
         if self.mu is not None:
@@ -113,6 +128,8 @@ class Guarantee:
             value = getattr(self, field.name)
             if isinstance(value, tuple):
                 value = list(value)
+            if field.name in _NUMBERS:
+                value = plain_number(value)
             if value is not None or field.name in _NUMBERS:
                 values[_JSON_NAMES.get(field.name, field.name)] = value
         return values
@@ -134,8 +151,17 @@ class Guarantee:
         return cls(**arguments)
 
 
+def plain_number(value: float | None) -> float | str | None:
+    """Return a number as files hold it: the text ``"inf"`` for infinity."""
+    if value == math.inf:
+        return INFINITE
+    return value
+
+
 def _checked(name: str, value: Any) -> Any:
     """Return the value of a field; raise a ValueError if it has another type."""
+    if name in _NUMBERS and value == INFINITE:
+        return math.inf
     if name in _NUMBERS:
         is_valid = isinstance(value, int | float) and not isinstance(value, bool)
         value = real(name, value) if is_valid else value

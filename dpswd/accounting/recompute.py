@@ -73,6 +73,8 @@ def recompute(ledger: Ledger) -> Recomputed:
     """
     accountant = PrivacyAccountant.from_groups(ledger.planned(), "pld").resolve(ledger.delta)
     mu = accountant.gaussian_mu
+    if mu == math.inf:
+        return Recomputed(math.inf, ledger.delta, math.inf, (0.0,) * len(CURVE_FPR), BY_GAUSSIAN)
     if mu is None:
         loss = accountant.pld()
         method = BY_DISTRIBUTION

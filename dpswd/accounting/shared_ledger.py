@@ -328,9 +328,9 @@ def _shortcomings(ledger: Ledger) -> list[_Shortcoming]:
     shortcomings: list[_Shortcoming] = []
     for run, statement_of_run in ledger.runs.items():
         account = PrivacyAccountant.from_groups(ledger.planned(run))
-        is_private = all(mechanism.is_private for mechanism, _, _ in account.history)
-        if not is_private or not statement_of_run.get("private", True):
-            reason = "its noise seed is fixed, so that its noise can be computed and removed"
+        reasons = {mechanism.why_not_private for mechanism, _, _ in account.history} - {""}
+        if reasons or not statement_of_run.get("private", True):
+            reason = ", ".join(sorted(reasons)) or "it declares itself so"
             shortcomings.append(_Shortcoming("NOT PRIVATE", run, reason))
         elif statement_of_run.get("records") == HANDED_OVER:
             conditions = " ".join(f"({i}) {line}" for i, line in enumerate(CONDITIONS, 1))

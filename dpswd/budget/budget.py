@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import secrets
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +34,18 @@ from dpswd.budget.earlier_runs import PublicFacts, remember_run, warn_of_earlier
 from dpswd.budget.plan import Plan, ReleaseRequest, Target
 from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, StoredRelease
 from dpswd.budget.statement import RunStatement
-from dpswd.errors import BudgetExceededError, InputError
+from dpswd.errors import BudgetExceededError, InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
 from dpswd.records import ONE_RECORD, PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
-__all__ = ["Budget"]
+__all__ = ["NOISE_FREE", "Budget"]
+
+# Said on the screen and in the config of a run with epsilon = inf.
+NOISE_FREE = (
+    "NOT PRIVATE: target_epsilon=inf adds no noise to any release; use it on public stand-ins of "
+    "records only."
+)
 
 
 @dataclass(frozen=True)
@@ -183,6 +190,11 @@ class RunBudget(Recorder):
         return ledger.own.head, "" if ledger.shared is None else ledger.shared.head
 
     @property
+    def notice(self) -> str:
+        """``NOT PRIVATE`` and why; empty for a private run, and before a run has started."""
+        return "" if self._run is None else self._run.guarantee.notice
+
+    @property
     def keeps_ledger(self) -> bool:
         """Whether this process writes to a ledger: on rank 0 of a run that has started."""
         return self._directory is not None
@@ -240,7 +252,7 @@ class RunBudget(Recorder):
         """Write the noisy values of the last release, on rank 0, before they are returned."""
         if self._directory is not None and self.plan.is_stored(mechanism):
             with self._threads:
-                self._directory.store(tensors)
+                self._directory.store(tensors, self.notice)
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise BudgetExceededError unless the run has started and the plan has a further release of this mechanism."""
@@ -358,6 +370,8 @@ class RunBudget(Recorder):
         if shared is not None:
             shared.check(account.history)
             shared.check_unit(setting.protects)
+        if self.target.is_noise_free:
+            warnings.warn(NOISE_FREE, PrivacyWarning, stacklevel=2)
         if setting.public_facts is not None:
             warn_of_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
         if setting.before_ledger is not None:
@@ -502,7 +516,7 @@ class Budget(RunBudget):
         records: The records; every query reads all of them.
         queries: The queries, or :class:`dpswd.DPSlicedWassersteinLoss`; the last one gets the rest
             of the budget. They may be set before the context is entered.
-        target_epsilon: Budget of this run.
+        target_epsilon: Budget of this run; infinity for no noise, on public stand-ins: NOT PRIVATE.
         target_delta: Budget of this run; below 1 / N.
         run_dir: The run directory; a directory with the ledger of a run is refused.
         n_releases: Planned releases of each query or loss.
@@ -596,6 +610,8 @@ class Budget(RunBudget):
         """Write ``config.yaml``, if the method is described."""
         if self._config is not None:
             text = yaml.safe_dump(dict(self._config), sort_keys=False)
+            if self.target.is_noise_free:
+                text = f"# {NOISE_FREE}\n{text}"
             atomic_write(self.run_dir / "config.yaml", text.encode())
 
 

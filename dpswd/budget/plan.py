@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dpswd._validate import choice, positive, probability
+from dpswd._validate import budget, choice, probability
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
+from dpswd.accounting.calibrate import calibrate_sigma, planning_mu
+from dpswd.accounting.guarantee import plain_number
 from dpswd.accounting.ledger import plan_of
 from dpswd.accounting.pld import LossTooLargeError
 from dpswd.errors import InputError, LedgerError
@@ -32,7 +33,8 @@ class Target:
     """Budget of a run, and the accountant that computes what the run spends.
 
     Attributes:
-        epsilon: Budget, together with ``delta``.
+        epsilon: Budget, together with ``delta``. Infinity stands for no noise at all, for public
+            stand-ins of records: the run is NOT PRIVATE.
         delta: Budget; below 1 / N.
         accountant: ``"pld"`` or ``"rdp"``.
 
@@ -45,7 +47,7 @@ class Target:
     accountant: str = "pld"
 
     def __post_init__(self) -> None:
-        positive(target_epsilon=self.epsilon)
+        budget(target_epsilon=self.epsilon)
         probability(target_delta=self.delta)
         # Numbers of NumPy and fractions become floats, which the ledger holds as JSON.
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -55,12 +57,17 @@ class Target:
     @property
     def mu(self) -> float:
         """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
-        if self.accountant == "pld":
-            return mu_of_epsilon(self.epsilon, self.delta)
+        if self.accountant == "pld" or self.is_noise_free:
+            return planning_mu(self.epsilon, self.delta)
         of_sensitivity_one = GaussianMechanism(sensitivity=1.0, sigma=1.0)
         return 1 / calibrate_sigma(
             of_sensitivity_one, sample_size=1, n_releases=1, **self.to_dict()
         )
+
+    @property
+    def is_noise_free(self) -> bool:
+        """Whether releases have no noise."""
+        return self.epsilon == math.inf
 
     def check_sample_size(self, sample_size: int) -> None:
         """Raise an :class:`InputError` unless delta is below 1 / N."""
@@ -71,7 +78,7 @@ class Target:
     def to_dict(self) -> dict[str, Any]:
         """Return the budget as the ledger's header states it."""
         return {
-            "target_epsilon": self.epsilon,
+            "target_epsilon": plain_number(self.epsilon),
             "target_delta": self.delta,
             "accountant": self.accountant,
         }
@@ -134,12 +141,19 @@ class Plan:
         Raises:
             InputError: If the shares leave nothing, or no noise keeps the budget.
         """
+        if any(request.mechanism.noise_free for request in requests):
+            raise InputError(
+                "Expected mechanisms with noise in a plan, got one that is noise_free; "
+                "leave it out, and state target_epsilon=inf for a run without noise."
+            )
         *queries, last = requests
         total_share = sum(query.share * query.n_releases for query in queries)
         if total_share >= 1:
             raise InputError(
                 f"Expected shares of the budget that add up to less than 1, got {total_share:g}."
             )
+        if target.is_noise_free:
+            return cls(target, sample_size, tuple(map(_without_noise, requests)))
         parts: list[PlannedReleases] = []
         spent = PrivacyAccountant(target.accountant)
         mu = target.mu if queries else math.inf
@@ -167,14 +181,15 @@ class Plan:
         Raises:
             LedgerError: If the planned releases cost more than the budget that the header states.
         """
-        target = Target(header["target_epsilon"], header["target_delta"], header["accountant"])
+        epsilon = float(header["target_epsilon"])  # "inf" in a run without noise
+        target = Target(epsilon, header["target_delta"], header["accountant"])
         parts = tuple(PlannedReleases(mechanism, count) for mechanism, _, count in plan_of(header))
         plan = cls(target, header["sample_size"], parts)
-        epsilon = plan.epsilon()
-        if epsilon > target.epsilon * (1 + _ROUNDING):
+        spent = plan.epsilon()
+        if spent > target.epsilon * (1 + _ROUNDING):
             raise LedgerError(
                 f"Expected planned releases that cost at most target_epsilon={target.epsilon:g}, "
-                f"got {epsilon:.6g} for the noise in the ledger: its header was edited; start a "
+                f"got {spent:.6g} for the noise in the ledger: its header was edited; start a "
                 "new run in a new directory."
             )
         return plan
@@ -191,7 +206,7 @@ class Plan:
 
     @property
     def is_private(self) -> bool:
-        """Whether no mechanism has a fixed noise seed."""
+        """Whether every mechanism has noise, without a fixed seed."""
         return all(part.mechanism.is_private for part in self.parts)
 
     def count(self, mechanism: Mechanism) -> int:
@@ -216,7 +231,7 @@ class Plan:
         if len(requests) != len(self.parts):
             return False
         for part, request in zip(self.parts, requests, strict=True):
-            planned = dataclasses.replace(part.mechanism, sigma=1.0)
+            planned = dataclasses.replace(part.mechanism, sigma=1.0, noise_free=False)
             requested = dataclasses.replace(request.mechanism, sigma=1.0)
             if planned != requested or part.n_releases != request.n_releases:
                 return False
@@ -260,3 +275,19 @@ class Plan:
         """Return an accountant of some releases."""
         groups = [(part.mechanism, self.sample_size, part.n_releases) for part in parts]
         return PrivacyAccountant.from_groups(groups, self.target.accountant)
+
+
+def _without_noise(request: ReleaseRequest) -> PlannedReleases:
+    """Return releases of exact values, whose ``sigma`` is that of a very large budget.
+
+    It is the width of a grid, and what post-processing takes for the noise.
+    """
+    mechanism = request.mechanism
+    if isinstance(mechanism, ProjectionMechanism):
+        mean = mechanism.exact_law.mean
+    else:
+        mean = mechanism.law.mean
+    scale = mechanism.unit_sensitivity * math.sqrt(mean)
+    sigma = scale / planning_mu(math.inf, 1e-5)
+    mechanism = dataclasses.replace(mechanism, sigma=sigma, noise_free=True)
+    return PlannedReleases(mechanism, request.n_releases)

@@ -223,8 +223,12 @@ class RunDirectory:
         """Return the number of releases in the ledger, by mechanism."""
         return Counter(self.ledger.own.releases)
 
-    def store(self, tensors: dict[str, Tensor]) -> None:
+    def store(self, tensors: dict[str, Tensor], notice: str = "") -> None:
         """Write the noisy values of the release that this thread has recorded, before they are returned.
+
+        Args:
+            tensors: The values by name.
+            notice: ``NOT PRIVATE`` and why, if the run is not.
 
         Raises:
             LedgerError: If another process has gone on with the run; the values must not be
@@ -236,6 +240,8 @@ class RunDirectory:
             "session": self.ledger.own.session,
             "tensors": {name: value.cpu() for name, value in tensors.items()},
         }
+        if notice:
+            content["notice"] = notice
         self.ledger.own.check_unchanged()  # the value of a second process is not overwritten
         atomic_write(self._value_path(number), partial(torch.save, content))
         self.ledger.confirm(number)

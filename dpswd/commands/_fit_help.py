@@ -9,7 +9,7 @@ usage: dpswd fit --config NAME|FILE [options]
   --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark
   --data.download true              let a benchmark's data set be downloaded
 
-  --privacy.target_epsilon E        budget of the run
+  --privacy.target_epsilon E        budget of the run; inf: no noise, NOT PRIVATE, for stand-ins
   --privacy.target_delta D          budget of the run; below 1 / N
   --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
   --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)

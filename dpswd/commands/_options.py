@@ -10,7 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpswd._validate import positive, probability
+from dpswd._validate import budget as check_budget
+from dpswd._validate import probability
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
@@ -239,7 +240,7 @@ def run_directory(
         InputError: If the directory has a ledger, or has none to resume, or if the budget is out
             of range.
     """
-    positive(epsilon=budget.get("epsilon", 10.0))
+    check_budget(epsilon=budget.get("epsilon", 10.0))
     probability(delta=budget.get("delta", 1e-5))
     if out is None:
         out = Path("runs") / (Path(data).resolve().stem or "records")

@@ -37,7 +37,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "private", metavar="TARGET", help="private records, in the same forms; labels are ignored"
     )
     add_reading(parser)
-    parser.add_argument("--epsilon", type=float, help="budget of the target (default: 10)")
+    parser.add_argument(
+        "--epsilon", type=float, help="budget of the target (default: 10); inf: no noise"
+    )
     parser.add_argument(
         "--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)"
     )
@@ -81,6 +83,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.reading import read_records, read_source
     from dpswd.data.tables import target_of
     from dpswd.estimators.adapter import PrivateAdapter
+    from dpswd.files.pictures import mark_picture
 
     source = read_source(
         arguments.source,
@@ -127,6 +130,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         adapter.save(classifier)
         if source.records.ndim > 2:
             _save_samples(adapter.synthetic_, arguments.out / "samples.png")
+            mark_picture(arguments.out / "samples.png", adapter.guarantee_.notice)
         adapter.report(report)
     return {
         "out": str(arguments.out),

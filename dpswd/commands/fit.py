@@ -36,6 +36,10 @@ _INTENDED = (
     ".*find_unused_parameters=True was specified.*",
 )
 
+# Option of the budget, and how people spell one without noise.
+_EPSILON = "--privacy.target_epsilon"
+_INFINITE = ("inf", "infinity", "Infinity")
+
 # torch.distributed has no exception class for a lost connection, only these words in the message.
 _LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
 
@@ -48,7 +52,7 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
     if asks_for_full_help(options):
         options.remove("all")
     with _errors_of_this_package():
-        return PrivateCLI(_with_config_paths(options))
+        return PrivateCLI(_as_yaml(options))
 
 
 @contextmanager
@@ -103,8 +107,8 @@ def _refused_option(message: str) -> str:
     return line
 
 
-def _with_config_paths(arguments: Sequence[str]) -> list[str]:
-    """Replace the names of shipped configs by their paths."""
+def _as_yaml(arguments: Sequence[str]) -> list[str]:
+    """Replace the names of shipped configs by their paths, and spell an infinite budget as YAML."""
     result = []
     for previous, argument in pairwise(["", *arguments]):
         if previous == "--config":
@@ -112,6 +116,10 @@ def _with_config_paths(arguments: Sequence[str]) -> list[str]:
         elif argument.startswith("--config="):
             path = config_path(argument.removeprefix("--config="))
             result.append(f"--config={path}")
+        elif previous == _EPSILON and argument in _INFINITE:
+            result.append(".inf")  # as YAML spells it
+        elif argument in (f"{_EPSILON}={word}" for word in _INFINITE):
+            result.append(f"{_EPSILON}=.inf")
         else:
             result.append(argument)
     return result

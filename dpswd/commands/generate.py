@@ -31,7 +31,12 @@ _N_NEXT = 10_000  # records in the command that is shown as the next one
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_data(parser)
-    parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        default=10.0,
+        help="privacy budget (default: 10); inf: no noise, NOT PRIVATE, for public stand-ins",
+    )
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="well below 1/N, N records (default: 1e-5)"
     )
@@ -170,19 +175,22 @@ def _write(
     import numpy as np
 
     from dpswd.files.export import export
-    from dpswd.files.pictures import save_columns, save_samples
+    from dpswd.files.pictures import mark_picture, save_columns, save_samples
     from dpswd.report.render import write_report
 
     estimator.save(directory / "generator.pt")
     synthetic, labels = estimator.sample(n, proportions=proportions)
-    export(directory / "synthetic.npz", synthetic, labels, records.layout)
+    notice = estimator.guarantee_.notice
+    export(directory / "synthetic.npz", synthetic, labels, records.layout, notice=notice)
     files = ["generator.pt", "synthetic.npz"]
     if len(records.shape) == 3:
         save_samples(estimator.generator_, directory / "samples.png")
+        mark_picture(directory / "samples.png", notice)
         files.append("samples.png")
     elif records.bounds is not None:
         parts = {"synthetic": np.asarray(synthetic)}
         save_columns(directory / "columns.png", parts, records.layout.columns)
+        mark_picture(directory / "columns.png", notice)
         files.append("columns.png")
     write_report(directory)  # last, since it shows the pictures
     return [*files, "report.html"]

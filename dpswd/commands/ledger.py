@@ -33,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.accountant import PrivacyAccountant
+    from dpswd.accounting.guarantee import plain_number
     from dpswd.accounting.ledger import Ledger, plan_of
     from dpswd.accounting.shared_ledger import SharedLedger, statement
 
@@ -58,7 +59,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             for run, run_header in ledger.runs.items()
         ],
         **planned,
-        "made": {"epsilon": so_far.epsilon, "mu": so_far.mu},
+        "made": {"epsilon": plain_number(so_far.epsilon), "mu": plain_number(so_far.mu)},
     }
 
 
@@ -76,8 +77,8 @@ def show(result: dict[str, Any]) -> None:
             f"releases made"
         )
     for name, cost in (("made", result["made"]), ("planned", result)):
-        epsilon = round_up(cost["epsilon"], 3)
-        mu = round_up(cost["mu"], 3)
+        epsilon = round_up(float(cost["epsilon"]), 3)
+        mu = round_up(float(cost["mu"]), 3)
         print(f"{name:<10}epsilon {epsilon:g}   mu {mu:g}   at delta {result['delta']:g}")
     if result["sentence"]:
         print(result["sentence"])

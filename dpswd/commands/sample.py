@@ -67,7 +67,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         proportions = ""
     else:
         classes = estimator.classes_.tolist()
-    export(arguments.out, records, labels, estimator.generator_.layout, classes)
+    notice = estimator.guarantee_.notice
+    export(arguments.out, records, labels, estimator.generator_.layout, classes, notice)
     return {
         "out": str(arguments.out),
         "n_records": arguments.n,

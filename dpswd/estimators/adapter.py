@@ -52,7 +52,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         are public.
 
     Args:
-        epsilon: Budget epsilon of one fit.
+        epsilon: Budget epsilon of one fit; infinity for no noise, on public stand-ins: NOT PRIVATE.
         delta: Budget delta of one fit; well below 1 / N.
         method: ``"class_shift"`` moves each class of the source by its mean displacement under
             optimal transport onto the synthetic target. ``"image_map"``, for images, trains a

@@ -43,7 +43,7 @@ class PrivateGenerator(OneShot):
         records are public.
 
     Args:
-        epsilon: Budget epsilon of one fit.
+        epsilon: Budget epsilon of one fit; infinity for no noise, on public stand-ins: NOT PRIVATE.
         delta: Budget delta of one fit; well below 1 / N.
         classes: Public list of classes. Without it, they are taken from the labels, with a line
             on the screen.

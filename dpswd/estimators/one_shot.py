@@ -13,8 +13,9 @@ from dpswd import mixture
 from dpswd._distributed import Processes
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd._validate import at_least, positive, probability
-from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd._validate import at_least, probability
+from dpswd._validate import budget as check_budget
+from dpswd.accounting.calibrate import planning_mu
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError
@@ -108,9 +109,9 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _mu(self) -> float:
         """Return the budget of Gaussian differential privacy."""
-        positive(epsilon=self.epsilon)
+        check_budget(epsilon=self.epsilon)
         probability(delta=self.delta)
-        return mu_of_epsilon(self.epsilon, self.delta)
+        return planning_mu(self.epsilon, self.delta)
 
     def _release(
         self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any

@@ -79,6 +79,7 @@ def export(
     classes: Any = None,
     layout: Layout | None = None,
     names: Sequence[Any] | None = None,
+    notice: str = "",
 ) -> None:
     """Write synthetic records, in the caller's format, and their classes to a file or a folder.
 
@@ -91,6 +92,7 @@ def export(
         classes: Their classes (n,), or ``None``.
         layout: Names and types of the columns of a table.
         names: All classes, which the names of the folders depend on; those that occur if not given.
+        notice: ``NOT PRIVATE`` and why, if the records are not; ``.npz`` gets an array of this name.
 
     Raises:
         InputError: If the path has another ending, or cannot be written, or the folder has files.
@@ -101,7 +103,7 @@ def export(
         layout = Layout()
     is_table = values.ndim == 2
     if path.suffix == ".npz":
-        _write_arrays(path, values, classes, layout)
+        _write_arrays(path, values, classes, layout, notice)
     elif path.suffix == ".csv" and is_table:
         _write_table(path, values, classes, layout)
     elif path.suffix == "" and not is_table:
@@ -137,13 +139,15 @@ def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> Non
     atomic_write(path, text.getvalue().encode(errors="surrogateescape"))
 
 
-def _write_arrays(path: Path, values: Array, classes: Any, layout: Layout) -> None:
+def _write_arrays(path: Path, values: Array, classes: Any, layout: Layout, notice: str) -> None:
     """Write records and classes to an ``.npz`` file."""
     arrays: dict[str, Any] = {"data": values}
     if layout.columns is not None:
         arrays["columns"] = np.array([str(name) for name in layout.columns])
     if classes is not None:
         arrays["targets"] = classes
+    if notice:
+        arrays["NOT PRIVATE"] = np.array(notice)
     write_npz(path, arrays)
 
 

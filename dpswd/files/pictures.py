@@ -1,6 +1,8 @@
 """Pictures of records: grids of images, histograms of columns."""
 
 import math
+import struct
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from dpswd._files import atomic_write
 from dpswd._layout import Array
 from dpswd.networks.generator import Generator, draw
 
-__all__ = ["save_columns", "save_grid", "save_samples"]
+__all__ = ["mark_picture", "save_columns", "save_grid", "save_samples"]
 
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
 _N_SAMPLES = 10  # images of each class, and rows without classes
@@ -22,6 +24,17 @@ _MAX_COLUMNS = 12  # of a table in a picture
 _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
 _INCHES = 2.2  # side of a histogram
+_HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR
+
+
+def mark_picture(path: Path, notice: str) -> None:
+    """Write a sentence into a PNG file, as its text ``Comment``; without effect if it is empty."""
+    if not notice:
+        return
+    content = path.read_bytes()
+    text = b"tEXtComment\0" + notice.encode("latin-1")
+    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+    atomic_write(path, content[:_HEADER] + chunk + content[_HEADER:])
 
 
 def save_grid(images: Tensor, path: Path, columns: int) -> None:

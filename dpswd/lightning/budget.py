@@ -55,7 +55,8 @@ class PrivacyBudget(L.Callback):
     and the gradients are averaged.
 
     Args:
-        target_epsilon: Budget of this run.
+        target_epsilon: Budget of this run; infinity for no noise, on public stand-ins of records:
+            NOT PRIVATE.
         target_delta: Budget of this run; well below 1 / N.
         accountant: ``"pld"`` (exact) or ``"rdp"`` (autodp's bound).
         run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's
@@ -151,6 +152,11 @@ class PrivacyBudget(L.Callback):
     def n_releases(self) -> int:
         """Releases in the ledger, by this process and by those that it resumes."""
         return self._budget.n_releases
+
+    @property
+    def notice(self) -> str:
+        """``NOT PRIVATE`` and why; empty for a private run, and before a run has started."""
+        return self._budget.notice
 
     def statement(self) -> RunStatement:
         """Return the content of ``privacy.json``; see :meth:`dpswd.Budget.statement`."""
@@ -312,6 +318,13 @@ class PrivacyBudget(L.Callback):
             return asdict(self._resume_point)
         ledger_head, shared_head = self._budget.heads
         return asdict(ResumePoint(ledger_head, shared_head, self._n_used_before))
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Write into a checkpoint that its run is NOT PRIVATE, if it is not."""
+        if self.notice:
+            checkpoint["dpswd_notice"] = self.notice
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Mark the run as resumed."""

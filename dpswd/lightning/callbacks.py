@@ -9,7 +9,7 @@ from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.files.generators import write_generator
-from dpswd.files.pictures import save_samples
+from dpswd.files.pictures import mark_picture, save_samples
 from dpswd.lightning.budget import PrivacyBudget
 
 __all__ = ["GeneratorFile", "SampleGrid"]
@@ -49,6 +49,14 @@ def _guarantee(callbacks: list[L.Callback]) -> Guarantee:
     return Guarantee()
 
 
+def _notice(callbacks: list[L.Callback]) -> str:
+    """Return ``NOT PRIVATE`` and why, if the budget among the callbacks says so."""
+    for callback in callbacks:
+        if isinstance(callback, PrivacyBudget):
+            return callback.notice
+    return ""
+
+
 class SampleGrid(L.Callback):
     """Writes ``samples.png``, with ten images per class, and shows it in TensorBoard.
 
@@ -85,7 +93,10 @@ class SampleGrid(L.Callback):
         is_image = len(generator.sample_shape) == 3
         if not is_image or not trainer.is_global_zero:
             return
-        images = save_samples(generator, Path(trainer.default_root_dir) / "samples.png")
+        any_trainer: Any = trainer
+        path = Path(trainer.default_root_dir) / "samples.png"
+        images = save_samples(generator, path)
+        mark_picture(path, _notice(any_trainer.callbacks))
         board = getattr(trainer.logger, "experiment", None)
         if board is None or not hasattr(board, "add_image"):
             return

@@ -7,6 +7,7 @@ the config.
 
 import datetime
 import logging
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd.budget.budget import Budget
+from dpswd.budget.budget import NOISE_FREE, Budget
 from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
@@ -189,6 +190,8 @@ class _SaveConfig(SaveConfigCallback):
 
     def _write(self, directory: Path) -> None:
         config = self.parser.dump(self.config, skip_none=False)
+        if math.isinf(self.config.privacy.target_epsilon):
+            config = f"# {NOISE_FREE}\n{config}"
         try:
             atomic_write(directory / "config.yaml", config.encode())
         except InputError as error:

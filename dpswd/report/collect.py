@@ -259,6 +259,8 @@ def _largest_epsilon(accountant: PrivacyAccountant) -> float:
     """Return epsilon at the smallest delta that has a positive one; 1 if none has."""
     for delta in _PROFILE_DELTAS:
         epsilon = _epsilon(accountant, float(delta))
+        if epsilon == math.inf:
+            return 1.0
         if epsilon:
             return epsilon
     return 1.0
@@ -278,8 +280,8 @@ class _Standing:
 def _standing(ledger: Ledger, privacy: PrivacyFile, accountant: PrivacyAccountant) -> _Standing:
     """Return the standing of a run: the ledger's, which privacy.json can only weaken."""
     declared_private = bool(privacy.private and ledger.header.get("private", True))
-    seeds_are_secret = all(mechanism.is_private for mechanism, _, _ in ledger.planned())
-    private = declared_private and seeds_are_secret
+    noise_is_secret = all(mechanism.is_private for mechanism, _, _ in ledger.planned())
+    private = declared_private and noise_is_secret
     handed_over = HANDED_OVER in (ledger.header.get("records"), privacy.records)
     # A run whose records were handed over declares itself not sound; the conditions say why.
     declared_sound = privacy.sound or handed_over

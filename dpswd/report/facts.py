@@ -8,9 +8,21 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dpswd.accounting.guarantee import plain_number
 from dpswd.records import ONE_RECORD
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+
+
+def _plain(value: Any) -> Any:
+    """Return nested values with the text ``"inf"`` in place of infinity, as all files have it."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return plain_number(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -170,4 +182,4 @@ class Report:
         releases = content["releases"]
         numbers = {"made": releases.pop("n_releases"), "planned": releases.pop("n_planned")}
         content["releases"] = numbers | releases
-        return content
+        return {name: _plain(value) for name, value in content.items()}

@@ -8,6 +8,7 @@ every conversion, on the privacy loss distribution of the accountant, unless mu 
 form. What the numbers mean: docs/howto/report.md.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,6 +104,8 @@ class TradeOff:
 
         They exceed those of :meth:`fnr` nowhere by more than 1e-10.
         """
+        if self.mu == math.inf:
+            return np.zeros(np.shape(fpr))
         rates = gaussian_fdp(self.mu)(np.asarray(fpr, dtype=float))
         return np.asarray(rates, dtype=float)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from dpswd.accounting.guarantee import INFINITE
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers
 
@@ -100,6 +101,8 @@ def _check_field(path: Path, content: dict[str, Any], name: str, kind: type) -> 
 
 def _agree(claimed: Any, computed: float | None) -> bool:
     """Whether a claimed number equals a computed one up to rounding."""
+    if claimed == INFINITE:
+        return computed == math.inf
     if computed is None or not isinstance(claimed, int | float):
         return False
     return math.isclose(claimed, computed, rel_tol=TOLERANCE)

@@ -3,6 +3,7 @@
 Numbers have three digits and are rounded towards less privacy: epsilon up, noise down.
 """
 
+import math
 from dataclasses import dataclass
 
 from dpswd.accounting.rounding import round_up
@@ -21,6 +22,8 @@ def number(value: float | None) -> str:
     """Format a number with three digits, rounded up; a dash for ``None``."""
     if value is None:
         return NO_NUMBER
+    if value == math.inf:
+        return "∞"
     return _format(round_up(value, DIGITS))
 
 

@@ -21,7 +21,7 @@ def test_line_is_rounded_up_and_names_conditions():
     assert without_curve.line() == "Guarantee: (epsilon, delta) = (0.988, 1e-05), replace-one."
     for change in ({"private": False}, {"epsilon": None}, {"delta": None}):
         nothing = dataclasses.replace(SOUND, **change)
-        assert nothing.line() == "Guarantee: none (not private)."
+        assert nothing.line() == "Guarantee: none. NOT PRIVATE."
 
 
 def test_fields_are_read_as_in_a_dictionary():
