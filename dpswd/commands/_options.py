@@ -277,6 +277,16 @@ def run_around(directory: Path) -> Path | None:
     return None
 
 
+def refuse_run_directory(directory: Path) -> None:
+    """Refuse to write figures on real records to a run directory, which may be published."""
+    run_directory = run_around(directory)
+    if run_directory is not None:
+        raise InputError(
+            "Expected a directory outside of every run for pictures of real records, got "
+            f"{directory} in the run {run_directory}; pass another one as --out."
+        )
+
+
 def join_processes() -> None:
     """Join the other processes of ``torchrun``, if there are any."""
     import torch.distributed as dist  # slow to import: the help does without torch

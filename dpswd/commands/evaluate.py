@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
-from dpswd.commands._options import add_reading, run_around
+from dpswd.commands._options import add_reading, refuse_run_directory
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def evaluate_pair(
 
     path = directory / "evaluation.json"
     if not public:
-        _refuse_run_directory(directory)
+        refuse_run_directory(directory)
         path = directory / "private_evaluation.json"
     picture = path.with_suffix(".png")
     check_new(path)
@@ -128,16 +128,6 @@ def evaluate_pair(
     write_json(path, result)
     figure(picture, synthetic.train, test, real.columns, n_rows)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
-
-
-def _refuse_run_directory(directory: Path) -> None:
-    """Refuse to write pictures of real records to a run directory, which may be published."""
-    run_directory = run_around(directory)
-    if run_directory is not None:
-        raise InputError(
-            "Expected a directory outside of every run for pictures of real records, got "
-            f"{directory} in the run {run_directory}; pass another one as --out."
-        )
 
 
 def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Records":

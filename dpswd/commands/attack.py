@@ -1,0 +1,160 @@
+"""``dpswd attack SYNTHETIC MEMBERS NON_MEMBERS``: membership attacks on a released file."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpswd._files import check_new, write_json
+from dpswd._validate import at_least, nonnegative
+from dpswd.commands._options import FORMATS, add_reading, refuse_run_directory, run_around
+from dpswd.errors import InputError
+
+if TYPE_CHECKING:
+    from dpswd.data import Benchmark
+    from dpswd.records import Records
+
+# Where the synthetic records of a run directory or of a bundle are.
+_RECORDS = ("data/train", "data/train.csv", "synthetic.npz", "synthetic.csv")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "synthetic", metavar="SYNTHETIC", help="released records, a run directory, or a bundle"
+    )
+    parser.add_argument(
+        "members", metavar="MEMBERS", help=f"private records that were used: {FORMATS}"
+    )
+    parser.add_argument(
+        "non_members",
+        metavar="NON_MEMBERS",
+        help="records of the same population that were not used; of a benchmark, the test part",
+    )
+    add_reading(parser)
+    parser.add_argument(
+        "--mu", type=float, help="of the guarantee (default: from the ledger beside SYNTHETIC)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the subsets that are used (default: 0)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="of attack.json and attack.png (default: private)"
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    at_least(0, seed=arguments.seed)
+    if arguments.mu is not None:
+        nonnegative(mu=arguments.mu)
+    # These modules import torch and scikit-learn, which the help of the command does not need.
+    from dpswd.data import read_public
+    from dpswd.data.tables import target_of
+    from dpswd.evaluation import WARNING
+    from dpswd.evaluation.attacks import PROVES, attack, figure
+
+    data = _records_of(arguments.synthetic)
+    mu = arguments.mu
+    if mu is None:
+        mu = _mu_beside(Path(data))
+    directory = arguments.out or Path("private") / Path(arguments.synthetic).resolve().stem
+    refuse_run_directory(directory)
+    path = directory / "attack.json"
+    picture = directory / "attack.png"
+    check_new(path)
+    check_new(picture)
+    reading = {"root": arguments.root, "unreadable": arguments.unreadable, "min_classes": 1}
+
+    def read(source: str) -> "Benchmark":
+        target = target_of(source, arguments.root, arguments.target, "class")
+        return read_public(source, **reading, target=target)
+
+    synthetic = read(data)
+    if len(synthetic.shape) == 3:
+        reading |= {"size": synthetic.shape[1], "channels": synthetic.shape[0]}
+    members = read(arguments.members)
+    non_members = read(arguments.non_members)
+    unused = non_members.test or non_members.train
+    if arguments.members == arguments.non_members and non_members.test is None:
+        raise InputError(
+            f"Expected non-members other than the members, got {arguments.members} for both; pass "
+            "records that were not used."
+        )
+    result = attack(
+        synthetic.train,
+        _in_order(members.train, members, synthetic, arguments.members),
+        _in_order(unused, non_members, synthetic, arguments.non_members),
+        mu=mu,
+        seed=arguments.seed,
+    )
+    result = {"note": WARNING, "proves": PROVES, **result}
+    write_json(path, result)
+    figure(picture, result)
+    return {**result, "files": [str(path), str(picture)]}
+
+
+def _records_of(synthetic: str) -> str:
+    """Return the records of a run directory or a bundle; another path as it is."""
+    for name in _RECORDS:
+        path = Path(synthetic) / name
+        if path.exists():
+            return str(path)
+    return synthetic
+
+
+def _mu_beside(path: Path) -> float | None:
+    """Return the mu of the ledger in the run directory or bundle around a path, if there is one."""
+    from dpswd.accounting.ledger import Ledger
+    from dpswd.accounting.recompute import recompute
+
+    directory = run_around(path)
+    if directory is None or not (directory / "ledger.jsonl").is_file():
+        return None
+    mu = recompute(Ledger.open_existing(directory / "ledger.jsonl")).mu
+    if mu == float("inf"):
+        return None
+    return mu
+
+
+def _in_order(
+    records: "Records", source: "Benchmark", synthetic: "Benchmark", data: str
+) -> "Records":
+    """Return records with the columns of the synthetic ones, which are matched by name."""
+    from dpswd._layout import column_order
+    from dpswd.records import Records
+
+    if source.columns is None or synthetic.columns is None or source.columns == synthetic.columns:
+        return records
+    order = column_order(source.columns, synthetic.columns, data)
+    return Records(records.values[:, order], records.labels)
+
+
+def show(result: dict[str, Any]) -> None:
+    print(result["note"])
+    print(
+        f"{result['n_members']:,} members, {result['n_non_members']:,} non-members, reference of "
+        f"{result['n_reference']:,}, {result['n_synthetic']:,} synthetic records"
+    )
+    print(f"{'attack':<16}{'AUC':>7}{'95 % interval':>18}{'TPR at 1 % FPR':>17}{'interval':>18}")
+    for row in result["attacks"]:
+        print(
+            f"{row['name'].replace('_', ' '):<16}{row['auc']:>7.3f}"
+            f"{_interval(row['auc_interval']):>18}{row['tpr']:>17.3f}"
+            f"{_interval(row['tpr_interval']):>18}"
+        )
+    bound = result["bound"]
+    if bound is None:
+        print("No bound: there is no ledger with noise beside SYNTHETIC; pass --mu.")
+    else:
+        name = f"bound, mu {bound['mu']:.3g}"
+        print(f"{name:<16}{bound['auc']:>7.3f}{'':>18}{bound['tpr']:>17.3f}")
+        if result["passed"]:
+            print("No attack exceeds the bound.")
+        else:
+            print("EXCEEDED: an attack finds more than the guarantee permits. Look for a mistake.")
+    print(result["proves"])
+    print(f"Files: {', '.join(result['files'])}")
+
+
+def _interval(interval: tuple[float, float]) -> str:
+    """Return an interval with three digits after the point."""
+    low, high = interval
+    return f"{low:.3f} ... {high:.3f}"
