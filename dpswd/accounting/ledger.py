@@ -388,7 +388,11 @@ class Ledger:
     def _apply_header(self, entry: Entry) -> None:
         """Take over what the first line states."""
         if entry.get("format") not in READABLE_FORMATS:
-            raise InputError(f"format {entry.get('format')!r} instead of {FORMAT}")
+            known = " or ".join(map(str, READABLE_FORMATS))
+            version = entry.get("version", "of an unknown version")
+            raise InputError(
+                f"format {entry.get('format')!r} instead of {known}, written by dpswd {version}"
+            )
         plan_of(entry)  # raises if the plan is not valid
         self.header = {name: value for name, value in entry.items() if name != "kind"}
         self.delta = self.header.get("target_delta", self.delta)

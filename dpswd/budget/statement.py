@@ -10,7 +10,10 @@ from dpswd.accounting.shared_ledger import LedgerStatement
 from dpswd.budget.plan import Target
 from dpswd.mechanism import Mechanism
 
-__all__ = ["NOT_COVERED", "RunStatement"]
+__all__ = ["FORMAT", "NOT_COVERED", "RunStatement"]
+
+# Version of the format of privacy.json. Version 0.3 wrote none.
+FORMAT = 1
 
 OTHER_RUNS = (
     "Other runs: further runs on the same records, copies of this one included; their guarantees "
@@ -68,6 +71,7 @@ class RunStatement:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``privacy.json``."""
         content = {
+            "format": FORMAT,
             **self.guarantee.to_dict(),
             **self.target.to_dict(),
             "version": self.version,

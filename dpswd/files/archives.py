@@ -14,17 +14,22 @@ __all__ = ["read_file"]
 
 # The file of each kind in a run directory, and a key that files of this kind alone have.
 _FILE_NAMES = {"generator": "generator.pt", "classifier": "classifier.pt"}
-_OWN_KEYS = {"generator": "generator", "classifier": "weights"}
+_OWN_KEYS = {
+    "generator": "generator",
+    "classifier": "weights",
+    "moment matcher": "maps",
+    "slices": "map",
+}
 
 
 @contextmanager
-def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[str, Any]]:
+def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, Any]]:
     """Yield the content of a file of weights; no code of it is run.
 
     Args:
         path: The file.
         kind: ``"generator"``, ``"classifier"``, ...; for messages.
-        file_format: Version of the format that the caller reads.
+        formats: Versions of the format that the caller reads, the current one last.
 
     Raises:
         InputError: If the file, or what the caller does with its content, fails.
@@ -32,8 +37,9 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
     try:
         archive = verified_archive(path)
         content = torch.load(archive, map_location="cpu", weights_only=True)
-        if content["format"] != file_format:
-            raise InputError(_wrong_format(path, kind, file_format, content))
+        _check_kind(content, path, kind)
+        if content["format"] not in formats:
+            raise InputError(_wrong_format(path, kind, formats, content))
         _check_size(content, path, kind)
         yield content
     except OSError as error:
@@ -46,14 +52,27 @@ def read_file(path: str | Path, kind: str, file_format: int) -> Iterator[dict[st
         ) from None
 
 
-def _wrong_format(path: str | Path, kind: str, file_format: int, content: dict[str, Any]) -> str:
-    """Return the message about a file of another kind or version."""
+def _check_kind(content: dict[str, Any], path: str | Path, kind: str) -> None:
+    """Refuse a file of another kind of this library."""
+    if _OWN_KEYS.get(kind) in content:
+        return
     for other, key in _OWN_KEYS.items():
-        if other != kind and key in content and kind in _FILE_NAMES:
-            return f"Expected a {kind} at {path}, got a {other}; pass a {_FILE_NAMES[kind]}."
+        if key in content:
+            remedy = ""
+            if kind in _FILE_NAMES:
+                remedy = f"; pass a {_FILE_NAMES[kind]}"
+            raise InputError(f"Expected a {kind} at {path}, got a {other}{remedy}.")
+
+
+def _wrong_format(
+    path: str | Path, kind: str, formats: tuple[int, ...], content: dict[str, Any]
+) -> str:
+    """Return the message about a file of another version."""
+    known = " or ".join(map(str, formats))
+    version = content.get("version", "of an unknown version")
     return (
-        f"Expected a {kind} of format {file_format} at {path}, got format "
-        f"{content['format']!r}, of another version of dpswd; read it with that version."
+        f"Expected a {kind} of format {known} at {path}, got format {content['format']!r}, "
+        f"written by dpswd {version}; read it with that version (pip install dpswd=={version})."
     )
 
 

@@ -34,6 +34,9 @@ PRIVACY = "privacy.json"
 REPORT = "report.json"
 CONFIG = "config.yaml"
 
+# Formats of report.json whose numbers are compared; docs/formats.md describes them.
+_REPORT_FORMATS = (6, 7)
+
 # Of numbers that are computed in two ways.
 _RELATIVE = 1e-3
 _ABSOLUTE = {"epsilon": 1e-3, "delta": 0.0, "mu": 2e-3}
@@ -119,6 +122,7 @@ def verify(bundle: str | Path, fingerprint: str | None = None) -> Verification:
         }
         for name, claims in _claims(bundle, ledger):
             problems += _contradictions(name, claims, computed, ledger.accountant)
+        problems += _unknown_formats(bundle)
         problems += _curve_problems(bundle, guarantee)
         problems += _config_problems(ledger, files)
     except DpswdError as error:
@@ -255,6 +259,25 @@ def _agree(
     if may_exceed and claimed > value:
         return True
     return math.isclose(claimed, value, rel_tol=relative, abs_tol=absolute)
+
+
+def _unknown_formats(bundle: Path) -> list[str]:
+    """Name the files whose format this version does not know, and the version that wrote them."""
+    problems = []
+    report = _read_json(bundle / REPORT)
+    version = _mapping(report.get("versions")).get("dpswd")
+    if report.get("schema_version") not in _REPORT_FORMATS:
+        problems.append(
+            f"{REPORT}: of format {report.get('schema_version')}, written by dpswd {version}; "
+            "verify it with that version."
+        )
+    privacy = _read_json(bundle / PRIVACY)
+    if privacy.get("format", 1) != 1:  # version 0.3 wrote none
+        problems.append(
+            f"{PRIVACY}: of format {privacy.get('format')}, written by dpswd "
+            f"{privacy.get('version')}; verify it with that version."
+        )
+    return problems
 
 
 def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:

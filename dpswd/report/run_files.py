@@ -18,6 +18,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dpswd.accounting.guarantee import INFINITE
+from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers
 
@@ -75,6 +76,11 @@ def read_privacy(path: Path) -> PrivacyFile:
         InputError: If the file is missing or damaged, or lacks a field.
     """
     content = _read_object(path, "the run writes it at its end: let it finish or resume it")
+    if content.get("format", FORMAT) != FORMAT:
+        raise InputError(
+            f"Expected {path} in format {FORMAT}, got format {content['format']!r}, written by "
+            f"dpswd {content.get('version')}; read the run with that version."
+        )
     _check_field(path, content, "sound", bool)
     _check_field(path, content, "private", bool)
     _check_field(path, content, "releases_made", int)
