@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.sliced import sliced_wasserstein as sliced_wasserstein
     from dpswd.sliced import smoothed_sliced_wasserstein as smoothed_sliced_wasserstein
     from dpswd.slices import random_projections as random_projections
+    from dpswd.structured import StructuredProjections as StructuredProjections
 
 __version__ = "0.3.0"
 
@@ -64,6 +65,7 @@ _NAMES = {  # by module
     "sampling": ["FixedSizeSampler", "ReleaseLoader"],
     "sliced": ["sliced_wasserstein", "smoothed_sliced_wasserstein"],
     "slices": ["random_projections"],
+    "structured": ["StructuredProjections"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -5,7 +5,7 @@ pass. The plain function of the same name, ``plain_...``, says in a few lines of
 computes; the tests compare the two.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dpswd._sorting import sort_rows, sort_rows_with_order
+from dpswd.structured import StructuredProjections, add_transposed_frame, apply_frame
 
 __all__ = ["block_means", "padded_block_means", "power_cost", "sum_over_projections"]
 
@@ -28,17 +29,27 @@ _COPIES = 10
 # a scalar.
 Criterion = Callable[..., Tensor]
 
+# Directions (d, k), or structured slices in their place.
+Projections = Tensor | StructuredProjections
+
+
+def project(rows: Tensor, projections: Projections) -> Tensor:
+    """Return the projections (N, k) of rows (N, d), with a gradient in the rows."""
+    if isinstance(projections, StructuredProjections):
+        return projections.project(rows)
+    return rows @ projections
+
 
 # The sum of a criterion over the directions
 
 
 def plain_sum_over_projections(
-    criterion: Criterion, projections: Tensor, *samples: Tensor, groups: int = 1
+    criterion: Criterion, projections: Projections, *samples: Tensor, groups: int = 1
 ) -> Tensor:
     """Compute :func:`sum_over_projections` in one chunk, by torch's sort."""
     columns = []
     for sample in samples:
-        rows = (sample @ projections).T  # (k, n)
+        rows = project(sample, projections).T  # (k, n)
         rows = rows.reshape(len(rows) * groups, -1)
         columns.append(rows.sort(dim=1).values.T)
     return criterion(slice(0, projections.shape[1]), *columns)
@@ -46,7 +57,7 @@ def plain_sum_over_projections(
 
 def sum_over_projections(
     criterion: Criterion,
-    projections: Tensor,
+    projections: Projections,
     *samples: Tensor,
     groups: int = 1,
     blur: float = 0.0,
@@ -54,14 +65,14 @@ def sum_over_projections(
     """Sum a criterion of sorted projections over chunks of the directions.
 
     The gradient of a chunk is propagated to the samples before the next chunk is projected, so that
-    the memory is that of the gradients and of a chunk. The result can be differentiated once, in
+    the memory is that of the gradients and of a chunk. A chunk of structured slices is a frame. The result can be differentiated once, in
     the samples only.
 
     Args:
         criterion: ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's
             sorted projections (n, columns), which it may overwrite, and returns a scalar.
-        projections: Directions (d, k).
-        samples: Samples (n, d), whose n may differ.
+        projections: Directions (d, k) of the type of the samples, or structured slices.
+        samples: Samples (n, d), whose n may differ; float32 or float64 for structured slices.
         groups: Number of consecutive parts of equal size of every sample that are sorted
             separately. They are given as (n / groups, columns * groups), all parts of a direction
             side by side.
@@ -73,7 +84,7 @@ def sum_over_projections(
     """
     moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
     chunks = _Chunks.of(projections, samples)
-    total = _ChunkedSum(criterion, projections.detach(), moving, chunks, groups, blur)
+    total = _ChunkedSum(criterion, projections, moving, chunks, groups, blur)
     with torch.autocast(projections.device.type, enabled=False):
         return cast(Tensor, _WithGradients.apply(total, *samples))
 
@@ -86,10 +97,10 @@ class _Chunks:
     n_sorted: int
 
     @classmethod
-    def of(cls, projections: Tensor, samples: Sequence[Tensor]) -> "_Chunks":
+    def of(cls, projections: Projections, samples: Sequence[Tensor]) -> "_Chunks":
         """Choose sizes that keep the sorts in the cache and the projections in the memory."""
         n_values = max(1, sum(len(sample) for sample in samples))
-        bytes_per_direction = projections.element_size() * n_values
+        bytes_per_direction = samples[0].element_size() * n_values
         cached = _MAX_BYTES
         if projections.device.type == "cpu":
             cached = _CACHE_BYTES * torch.get_num_threads()
@@ -99,6 +110,50 @@ class _Chunks:
         k = projections.shape[1]
         n_chunks = _divided_up(k, max(n_sorted, beside))
         return cls(n_projected=_divided_up(k, max(1, n_chunks)), n_sorted=n_sorted)
+
+
+@dataclass(frozen=True)
+class _Directions:
+    """Some of the directions, whose samples are projected together."""
+
+    start: int  # index of the first one
+    u: Tensor  # (d, columns)
+
+    def project(self, sample: Tensor) -> Tensor:
+        """Project a sample (n, d): (columns, n), since sorts run in contiguous memory."""
+        return torch.matmul(self.u.T, sample.T)
+
+    def add_gradient(self, rows: Tensor, total: Tensor) -> None:
+        """Add the gradient of a sample, that of its projections (columns, n), to a total (n, d)."""
+        total.addmm_(rows.T, self.u.T)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A frame of structured slices; the methods are those of :class:`_Directions`."""
+
+    start: int
+    signs: Tensor  # (3, n)
+
+    def project(self, sample: Tensor) -> Tensor:
+        """Project a sample."""
+        return apply_frame(self.signs, sample)
+
+    def add_gradient(self, rows: Tensor, total: Tensor) -> None:
+        """Add the gradient of a sample to a total."""
+        add_transposed_frame(self.signs, rows, total)
+
+
+def _chunks_of(projections: Projections, n_projected: int) -> Iterator[_Directions | _Frame]:
+    """Yield chunks of the directions; a frame is one chunk."""
+    if isinstance(projections, StructuredProjections):
+        size = projections.signs.shape[-1]
+        for number, signs in enumerate(projections.signs):
+            yield _Frame(number * size, signs)
+        return
+    directions = projections.detach()
+    for start in range(0, directions.shape[1], n_projected):
+        yield _Directions(start, directions[:, start : start + n_projected])
 
 
 def _divided_up(number: int, divisor: int) -> int:
@@ -114,7 +169,7 @@ class _ChunkedSum:
     """
 
     criterion: Criterion
-    projections: Tensor
+    projections: Projections
     moving: list[bool]
     chunks: _Chunks
     groups: int
@@ -125,20 +180,18 @@ class _ChunkedSum:
         gradients: list[Tensor | None] = []
         for sample, moves in zip(samples, self.moving, strict=True):
             gradients.append(torch.zeros_like(sample) if moves else None)
-        dtype = torch.promote_types(self.projections.dtype, torch.float32)
-        total = self.projections.new_zeros((), dtype=dtype)
-        for start in range(0, self.projections.shape[1], self.chunks.n_projected):
-            u = self.projections[:, start : start + self.chunks.n_projected]
-            # (columns, n): sorts run in contiguous memory
-            rows = [torch.matmul(u.T, sample.T) for sample in samples]
+        dtype = samples[0].dtype
+        total = samples[0].new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
+        for chunk in _chunks_of(self.projections, self.chunks.n_projected):
+            rows = [chunk.project(sample) for sample in samples]
             if self.blur:
                 for row in rows:
                     row.add_(torch.randn_like(row), alpha=self.blur)
-            self._add_costs(total, start, rows)
+            self._add_costs(total, chunk.start, rows)
             for gradient, row in zip(gradients, rows, strict=True):
                 if gradient is not None:
-                    gradient.addmm_(row.T, u.T)
-        return total.to(self.projections.dtype), gradients
+                    chunk.add_gradient(row, gradient)
+        return total.to(dtype), gradients
 
     def _add_costs(self, total: Tensor, start: int, rows: list[Tensor]) -> None:
         """Add the costs of projections (columns, n), and replace these by gradients.

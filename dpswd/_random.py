@@ -10,11 +10,14 @@ with 53 random bits; what that leaves open: docs/theory/numerics.md.
 import math
 import os
 import ssl
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from dpswd.errors import InputError
 
 # Bytes of the operating system's entropy per draw.
 _SEED_BYTES = 32
@@ -62,6 +65,21 @@ def random_source(noise_seed: int | None = None) -> RandomSource:
     if noise_seed is None:
         return SecureRandom()
     return SeededRandom(noise_seed)
+
+
+def random_source_of(generator: Any) -> RandomSource:
+    """Return a source that a caller passes; the cryptographic one for ``None``.
+
+    Raises:
+        InputError: If it is not a source.
+    """
+    if generator is None:
+        return SecureRandom()
+    if hasattr(generator, "words"):
+        return cast(RandomSource, generator)
+    raise InputError(
+        f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}."
+    )
 
 
 def normal(source: RandomSource, shape: tuple[int, ...]) -> Tensor:

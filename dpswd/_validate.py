@@ -112,6 +112,29 @@ def choice(allowed: tuple[str, ...], **named: Any) -> None:
             )
 
 
+def padded_size(dim: int) -> int:
+    """Return the least power of two that is not below ``dim``."""
+    return 1 << (dim - 1).bit_length()
+
+
+def whole_frames(dim: int, n_projections: int) -> tuple[int, int]:
+    """Return the number of frames of structured slices, and the number n of slices of one.
+
+    Raises:
+        InputError: If ``n_projections`` is not a multiple of n, the least power of two that is not
+            below ``dim``.
+    """
+    size = padded_size(dim)
+    n_frames, rest = divmod(n_projections, size)
+    if rest:
+        remedy = f"use {size * max(1, round(n_projections / size))}"
+        raise InputError(
+            f"Expected n_projections to be a multiple of {size}, the power of two from dim={dim} "
+            f"on, for structured slices, got {n_projections}; {remedy}."
+        )
+    return n_frames, size
+
+
 def tensor(**named: Any) -> None:
     """Raise unless every value is a tensor."""
     torch = sys.modules.get("torch")  # accounting checks its arguments without importing torch

@@ -10,6 +10,7 @@ A :class:`Release` holds everything that was released, and the distance reads th
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,9 +19,15 @@ import torch
 from torch import Tensor
 
 from dpswd._distributed import Processes
-from dpswd._kernels import padded_block_means, power_cost, sum_over_projections
+from dpswd._kernels import (
+    Projections,
+    padded_block_means,
+    power_cost,
+    project,
+    sum_over_projections,
+)
 from dpswd._sorting import sort_rows
-from dpswd._validate import tensor
+from dpswd._validate import padded_size, tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -28,6 +35,7 @@ from dpswd.release import BatchStatistic, Recorder, clip_rows, make_release
 from dpswd.row_copy import RowFunction
 from dpswd.sliced import check_order, wasserstein_1d
 from dpswd.slices import random_projections
+from dpswd.structured import StructuredProjections, fixed_point_frame
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
 
@@ -35,6 +43,8 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # Projected private rows are sorted in parts of at most this many bytes.
 _MAX_SORTED_BYTES = 2**27
+# Integers of a frame are sorted and averaged in parts of so many, which stay in the cache.
+_CACHED_VALUES = 2**18
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class Release:
     Attributes:
         values: Noisy values (m, k), or (C, m, k) for records with a class; every column of noisy
             rows is sorted.
-        projections: Public directions (d, k).
+        projections: Public directions (d, k), or structured slices.
         mechanism: The mechanism that made the release.
 
     Example:
@@ -55,14 +65,24 @@ class Release:
     """
 
     values: Tensor
-    projections: Tensor
+    projections: Projections
     mechanism: ProjectionMechanism
 
+    def project(self, rows: Tensor) -> Tensor:
+        """Project rows (N, d) on the directions of the release: (N, k)."""
+        return project(rows, self.projections)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return tensors and plain values for a checkpoint; all of them are public."""
+        """Return tensors and plain values for a checkpoint; all of them are public.
+
+        Of structured slices only the signs are stored.
+        """
+        projections = self.projections
+        if isinstance(projections, StructuredProjections):
+            projections = projections.signs
         return {
             "values": self.values,
-            "projections": self.projections,
+            "projections": projections,
             "mechanism": self.mechanism.to_dict(),
         }
 
@@ -79,7 +99,7 @@ class Release:
                 "Expected the state of a release of DPSlicedWassersteinLoss, "
                 f"got one of {mechanism.description}."
             )
-        return cls(state["values"], state["projections"], mechanism)
+        return cls(state["values"], _restored(state["projections"], mechanism), mechanism)
 
     def to(self, device: torch.device | str) -> "Release":
         """Return the release with its tensors on ``device``."""
@@ -202,22 +222,30 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         else:
             Processes().run_on_all(self._check_handed_over, private, rows)
             tensors = make_release(self, private)
-        return Release(tensors["values"], tensors["projections"], self.mechanism)
+        projections = _restored(tensors["projections"], self.mechanism)
+        return Release(tensors["values"], projections, self.mechanism)
 
     def draw_projections(self) -> Tensor:
-        """Draw the directions (d, k) of one release."""
+        """Draw the directions (d, k) of one release, or the signs of structured slices."""
         mechanism = self.mechanism
+        if mechanism.kind == "structured":
+            return StructuredProjections.draw(
+                mechanism.dim, mechanism.n_projections, generator=self.source
+            ).signs
         return random_projections(
             mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self.source
         )
 
-    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+    def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Projections) -> Tensor:
         """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
+        projections = _restored(projections, self.mechanism)
         with torch.autocast(rows.device.type, enabled=False):
             clipped = clip_rows(rows, self.mechanism.row_norm)
             return self.compute_statistic(clipped, labels, projections)
 
-    def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+    def compute_statistic(
+        self, rows: Tensor, labels: Tensor | None, projections: Projections
+    ) -> Tensor:
         """Compute the statistic of clipped rows (B, d), with labels of every class by itself.
 
         Returns:
@@ -233,26 +261,45 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         return torch.stack(values)
 
     def _statistic_of_class(
-        self, rows: Tensor, member: Tensor | None, projections: Tensor
+        self, rows: Tensor, member: Tensor | None, projections: Projections
     ) -> Tensor:
         """Return the values (m, k) of the clipped rows (B, d) for which ``member`` (B,) is true."""
+        size = len(rows)
         if self.mechanism.statistic == "rows":
             if member is not None:
                 rows = rows * member[:, None]  # a row of another class counts as zero
-            return (projections.T @ rows.T).T
-        size = len(rows)
+            parts = []
+            for part, factor in self._projected(rows, projections, size):
+                parts.append(part.double().mul_(factor))
+            return torch.cat(parts).T
         if member is not None:
             rows = rows[member]
-        return self._block_means(rows, size, projections)
+        means = []
+        for part, factor in self._projected(rows, projections, size):
+            columns = sort_rows(part).double().T
+            of_part = padded_block_means(columns, size, self.mechanism.n_values)
+            means.append(of_part * factor)
+        return torch.cat(means, dim=1)
 
-    def _block_means(self, rows: Tensor, size: int, projections: Tensor) -> Tensor:
-        """Return block means (m, k) of sorted projections of rows and zeros, ``size`` in all."""
+    def _projected(
+        self, rows: Tensor, projections: Projections, size: int
+    ) -> Iterator[tuple[Tensor, float]]:
+        """Yield projections (columns, n) of clipped rows (n, d) in parts, and a factor of each.
+
+        Args:
+            rows: Clipped rows.
+            projections: Directions, or structured slices, whose projections are integers.
+            size: Number of rows and zeros that a part is sorted with.
+        """
         n_columns = max(1, _MAX_SORTED_BYTES // (8 * size))  # sorted at a time
-        parts = []
-        for directions in torch.split(projections, n_columns, dim=1):
-            columns = sort_rows(directions.T @ rows.T).T
-            parts.append(padded_block_means(columns, size, self.mechanism.n_values))
-        return torch.cat(parts, dim=1)
+        if not isinstance(projections, StructuredProjections):
+            for directions in torch.split(projections, n_columns, dim=1):
+                yield directions.T @ rows.T, 1.0
+            return
+        for signs in projections.signs:
+            integers, factor = fixed_point_frame(signs, rows, self.mechanism.row_norm)
+            for part in integers.split(min(n_columns, max(1, _CACHED_VALUES // size))):
+                yield part, factor
 
     def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
         """Draw standard normal noise (m, k) or (C, m, k) in float64, column by column."""
@@ -321,18 +368,21 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if public_labels is not None:
             classes = [rows[public_labels == c] for c in range(len(release.values))]
         values = release.values.to(rows).view(len(classes), mechanism.n_values, -1)
-        directions = release.projections.to(rows)
         squares = []
         for of_class, released in zip(classes, values, strict=True):
-            columns = sort_rows((directions.T @ of_class.T).contiguous()).T
+            projected = project(of_class, _converted(release.projections, rows))
+            columns = sort_rows(projected.T.contiguous()).T
             means = padded_block_means(columns, len(rows), mechanism.n_values)
             squares.append((means - released).square().mean(0))
         of_columns = torch.stack(squares).mean(0) - mechanism.sigma**2
         parts = of_columns
-        n_bases = mechanism.n_projections // mechanism.dim
-        if mechanism.kind == "orthogonal" and n_bases > 1:  # directions of a basis are dependent
-            whole = of_columns[: n_bases * mechanism.dim]
-            parts = whole.view(n_bases, mechanism.dim).mean(1)
+        size = mechanism.dim  # of a basis or frame, whose directions are dependent
+        if mechanism.kind == "structured":
+            size = padded_size(mechanism.dim)
+        n_bases = mechanism.n_projections // size
+        if mechanism.kind != "iid" and n_bases > 1:
+            whole = of_columns[: n_bases * size]
+            parts = whole.view(n_bases, size).mean(1)
         error = parts.std() / math.sqrt(len(parts))
         return DistanceEstimate(float(of_columns.mean()), float(error))
 
@@ -438,6 +488,25 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
 
 
+def _restored(projections: Projections, mechanism: ProjectionMechanism) -> Projections:
+    """Return the directions of a release from its tensor, which holds the signs of slices."""
+    if mechanism.kind != "structured" or isinstance(projections, StructuredProjections):
+        return projections
+    restored = StructuredProjections(projections, mechanism.dim)
+    if restored.shape[1] != mechanism.n_projections:
+        raise InputError(
+            f"Expected signs of {mechanism.n_projections} slices, got {restored.shape[1]}."
+        )
+    return restored
+
+
+def _converted(projections: Projections, rows: Tensor) -> Projections:
+    """Return directions of the type of rows, or slices, on the device of the rows."""
+    if isinstance(projections, StructuredProjections):
+        return projections.to(rows.device)
+    return projections.to(rows)
+
+
 def _is_finite(rows: Tensor) -> bool:
     """Return whether all entries of non-empty rows are finite, in one pass without a copy."""
     smallest, largest = torch.aminmax(rows.detach())  # nan if an entry is nan
@@ -457,7 +526,7 @@ def _distance(
         size: Number of rows up to which a class is filled with zeros, since a row of another class
             counts as zero; n by default.
     """
-    projections = release.projections.to(public)
+    projections = _converted(release.projections, public)
     target = values.to(public)
     target = target.view(-1, *target.shape[-2:])  # (C, m, k)
     if size is None:
@@ -466,7 +535,7 @@ def _distance(
     if release.mechanism.statistic == "rows":  # the smoothed distance: public rows get noise, too
         blur = release.mechanism.sigma
         if size != target.shape[1]:
-            projected = (projections.T @ public.T).T
+            projected = project(public, projections)
             blurred = projected + blur * torch.randn_like(projected)
             return wasserstein_1d(blurred, target[0], p).mean()
     cost = partial(_cost, target=target, size=size, p=p)

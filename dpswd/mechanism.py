@@ -30,7 +30,7 @@ import numbers
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from dpswd._validate import at_least, choice, probability, real
+from dpswd._validate import at_least, choice, probability, real, whole_frames
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
 
@@ -41,7 +41,7 @@ _SMALLEST = 1e-50
 _LARGEST = 1e50
 
 Statistic = Literal["rows", "quantiles"]
-ProjectionKind = Literal["iid", "orthogonal"]
+ProjectionKind = Literal["iid", "orthogonal", "structured"]
 BoundKind = Literal["exact", "bernstein", "clt"]
 
 
@@ -130,8 +130,10 @@ class ProjectionMechanism(_Noisy):
         n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"``
             only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
-        kind: ``"iid"`` or ``"orthogonal"`` directions. Orthogonal directions with k a multiple of d
-            have S = k / d.
+        kind: ``"iid"``, ``"orthogonal"`` or ``"structured"`` directions. Orthogonal directions with
+            k a multiple of d have S = k / d. So have structured ones
+            (:class:`dpswd.StructuredProjections`), for which k must be a multiple of n, the least
+            power of two that is not below d; they are faster from about d = 200 on.
         bound: Treatment of a random S: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not
             rigorous).
         failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None``
@@ -176,7 +178,9 @@ class ProjectionMechanism(_Noisy):
         at_least(2, dim=self.dim)
         at_least(1, n_projections=self.n_projections, batch_size=self.batch_size)
         choice(("rows", "quantiles"), statistic=self.statistic)
-        choice(("iid", "orthogonal"), kind=self.kind)
+        choice(("iid", "orthogonal", "structured"), kind=self.kind)
+        if self.kind == "structured":
+            whole_frames(self.dim, self.n_projections)
         choice(("exact", "bernstein", "clt"), bound=self.bound)
         if self.failure_prob is not None:
             probability(failure_prob=self.failure_prob)

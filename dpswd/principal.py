@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -222,6 +222,7 @@ class PrincipalSlices(nn.Module):
         super().__init__()
         at_least(0, n_classes=n_classes)
         choice(("quantiles",), statistic=statistic)
+        choice(("iid", "orthogonal"), kind=kind)
         track_runs(self)
         groups = max(1, n_classes)
         dim = features.dim
@@ -347,7 +348,7 @@ class PrincipalSlices(nn.Module):
     def release_slices(self, batch: PrivateBatch) -> Release:
         """Release the slices of a batch of all records, and return the release."""
         released = self.criterion.release(batch, rows=LabelledRows(self._private_rows))
-        self.projections.copy_(released.projections)
+        self.projections.copy_(cast(Tensor, released.projections))  # no structured slices
         self.values.copy_(released.values.view(self.values.shape))
         self.sigma.fill_(released.mechanism.sigma)
         return released

@@ -9,11 +9,12 @@ kind            law of S                            :math:`E e^{tS}`
 ==============  ==================================  ======================================
 ``iid``         sum of k i.i.d. Beta(1/2, (d-1)/2)  :math:`{}_1F_1(1/2; d/2; t)^k`
 ``orthogonal``  a + Beta(r/2, (d-r)/2)              :math:`e^{at}\,{}_1F_1(r/2; d/2; t)`
+``structured``  k / d                               :math:`e^{tk/d}`
 ==============  ==================================  ======================================
 
 For orthogonal directions k = a d + r with 0 <= r < d: a whole bases and r columns of another one.
-For whole orthonormal bases (r = 0), S = k / d is constant. Proof: docs/theory/sensitivity.md,
-Proposition 4.
+For whole orthonormal bases (r = 0), S = k / d is constant, and so for whole frames of structured
+slices. Proofs: docs/theory/sensitivity.md, Propositions 4 and 33.
 """
 
 import functools
@@ -206,7 +207,8 @@ class ProjectionLaw:
     Attributes:
         dim: Dimension d of the rows.
         n_projections: Number k of directions.
-        kind: ``"iid"``, or ``"orthogonal"`` for stacked random orthonormal bases.
+        kind: ``"iid"``, ``"orthogonal"`` for stacked random orthonormal bases, or ``"structured"``
+            for whole frames of structured slices.
         labelled: Whether the survival function also covers a change of class, by
             :math:`\max(P(S > s), \min(1, 2 P(S > 2s)))`. The moment generating function is
             unchanged (docs/theory/sensitivity.md, Proposition 5).
@@ -223,17 +225,21 @@ class ProjectionLaw:
 
     @property
     def is_constant(self) -> bool:
-        """Whether S is constant: whole orthonormal bases."""
+        """Whether S is constant: whole orthonormal bases, or frames of structured slices."""
+        if self.kind == "structured":
+            return True
         return self.kind == "orthogonal" and self.n_projections % self.dim == 0
 
     @property
     def mean(self) -> float:
-        """Mean of S: k / d for both kinds."""
+        """Mean of S: k / d for every kind."""
         return self.n_projections / self.dim
 
     @property
     def maximum(self) -> float:
-        """Maximum of S: k, or the number of bases."""
+        """Maximum of S: k, the number of bases, or k / d for structured slices."""
+        if self.kind == "structured":
+            return self.mean
         if self.kind == "iid":
             return float(self.n_projections)
         return float(math.ceil(self.n_projections / self.dim))
@@ -243,6 +249,8 @@ class ProjectionLaw:
         t = np.asarray(t, dtype=float)
         if self.kind == "iid":
             return self.n_projections * log_kummer(1, self.dim, t)
+        if self.kind == "structured":
+            return self.mean * t
         whole, rest = divmod(self.n_projections, self.dim)
         if rest == 0:
             return whole * t
@@ -266,6 +274,8 @@ class ProjectionLaw:
 
     def _single_survival(self, s: Array) -> Array:
         """Bound P(S > s) for one record that keeps its class."""
+        if self.kind == "structured":
+            return np.where(s < self.mean, 1.0, 0.0)
         if self.kind == "orthogonal":
             whole, rest = divmod(self.n_projections, self.dim)
             return _beta_survival(s - whole, rest, self.dim)

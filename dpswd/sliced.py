@@ -15,20 +15,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpswd._kernels import power_cost, sum_over_projections
+from dpswd._kernels import Projections, power_cost, project, sum_over_projections
 from dpswd._validate import floating, nonnegative, real
 from dpswd.errors import InputError
+from dpswd.structured import StructuredProjections
 
 __all__ = ["sliced_wasserstein", "smoothed_sliced_wasserstein"]
 
 
-def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) -> Tensor:
+def sliced_wasserstein(x: Tensor, y: Tensor, projections: Projections, p: float = 2) -> Tensor:
     """Compute the p-th power of the sliced p-Wasserstein distance of two samples.
 
     Args:
         x: Sample (n, d).
         y: Sample (m, d); m may differ from n.
-        projections: Unit directions (d, k), shared by both.
+        projections: Unit directions (d, k), shared by both; or :class:`StructuredProjections`, which
+            take less time and memory, and vary less. Their mean squared norm is one, which fits
+            order 2.
         p: Order, at least 1.
 
     Returns:
@@ -46,22 +49,19 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Tensor, p: float = 2) 
         >>> round(float(sliced_wasserstein(x, x + torch.tensor([3.0, 0.0]), torch.eye(2))), 4)
         4.5
     """
-    floating(x=x, y=y, projections=projections)
-    _check_shapes(x, y, projections)
+    _check_samples(x, y, projections)
     check_order(p)
-    dtype = torch.promote_types(x.dtype, y.dtype)
-    x = x.to(dtype)
-    y = y.to(dtype)
-    projections = projections.to(device=x.device, dtype=dtype)
-    if projections.requires_grad or len(x) != len(y):
+    x, y, directions = _converted(x, y, projections)
+    moves = isinstance(directions, Tensor) and directions.requires_grad
+    if moves or len(x) != len(y):
         with torch.autocast(x.device.type, enabled=False):
-            return wasserstein_1d(x @ projections, y @ projections, p).mean()
-    mean_cost = _MeanCost(p, projections.shape[1])
-    return sum_over_projections(mean_cost, projections, x, y)
+            return wasserstein_1d(project(x, directions), project(y, directions), p).mean()
+    mean_cost = _MeanCost(p, directions.shape[1])
+    return sum_over_projections(mean_cost, directions, x, y)
 
 
 def smoothed_sliced_wasserstein(
-    x: Tensor, y: Tensor, projections: Tensor, sigma: float, p: float = 2
+    x: Tensor, y: Tensor, projections: Projections, sigma: float, p: float = 2
 ) -> Tensor:
     r"""Compute the p-th power of the smoothed sliced p-Wasserstein distance of two samples.
 
@@ -73,7 +73,7 @@ def smoothed_sliced_wasserstein(
     Args:
         x: Sample (n, d).
         y: Sample (m, d); m may differ from n.
-        projections: Unit directions (d, k), shared by both.
+        projections: Unit directions (d, k), shared by both; or :class:`StructuredProjections`.
         sigma: Standard deviation of the noise of a projection, at least 0.
         p: Order, at least 1.
 
@@ -93,16 +93,14 @@ def smoothed_sliced_wasserstein(
         4.5
     """
     nonnegative(sigma=sigma)
-    floating(x=x, y=y, projections=projections)
-    _check_shapes(x, y, projections)
+    _check_samples(x, y, projections)
     check_order(p)
     if sigma == 0:
         return sliced_wasserstein(x, y, projections, p)
-    dtype = torch.promote_types(x.dtype, y.dtype)
-    directions = projections.to(device=x.device, dtype=dtype)
+    x, y, directions = _converted(x, y, projections)
     with torch.autocast(x.device.type, enabled=False):
-        ours = x.to(dtype) @ directions
-        theirs = y.to(dtype) @ directions
+        ours = project(x, directions)
+        theirs = project(y, directions)
         noisy_ours = ours + sigma * torch.randn_like(ours)
         noisy_theirs = theirs + sigma * torch.randn_like(theirs)
         return wasserstein_1d(noisy_ours, noisy_theirs, p).mean()
@@ -114,14 +112,31 @@ def check_order(p: float) -> None:
         raise InputError(f"Expected order p >= 1, got p={p!r}; use a finite order.")
 
 
-def _check_shapes(x: Tensor, y: Tensor, projections: Tensor) -> None:
-    """Raise an InputError unless the shapes are (n, d), (m, d) and (d, k)."""
+def _check_samples(x: Tensor, y: Tensor, projections: Projections) -> None:
+    """Raise an InputError unless the shapes are (n, d), (m, d) and (d, k), of floating numbers."""
+    floating(x=x, y=y)
+    if not isinstance(projections, StructuredProjections):
+        floating(projections=projections)
     shapes = [tuple(values.shape) for values in (x, y, projections)]
     are_matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
-    if not are_matrices or not x.shape[1] == y.shape[1] == len(projections):
+    if not are_matrices or not x.shape[1] == y.shape[1] == projections.shape[0]:
         raise InputError(
             f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}."
         )
+
+
+def _converted(
+    x: Tensor, y: Tensor, projections: Projections
+) -> tuple[Tensor, Tensor, Projections]:
+    """Return samples and directions of one type, on the device of ``x``.
+
+    Structured slices need at least float32.
+    """
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    if isinstance(projections, StructuredProjections):
+        dtype = torch.promote_types(dtype, torch.float32)
+        return x.to(dtype), y.to(dtype), projections.to(x.device)
+    return x.to(dtype), y.to(dtype), projections.to(device=x.device, dtype=dtype)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dpswd._random import RandomSource, SecureRandom, normal
+from dpswd._random import RandomSource, normal, random_source_of
 from dpswd._validate import at_least, choice
 from dpswd.errors import InputError
 
@@ -93,11 +93,4 @@ def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource 
             shape, generator=generator, dtype=torch.float64, device=generator.device
         )
         return drawn.cpu()
-    if generator is None:
-        generator = SecureRandom()
-    if not hasattr(generator, "words"):
-        raise InputError(
-            "Expected generator to be None, a RandomSource or a torch.Generator, "
-            f"got {generator!r}."
-        )
-    return normal(generator, shape)
+    return normal(random_source_of(generator), shape)

@@ -31,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._kernels import Projections
 from dpswd._layout import Layout
 from dpswd._validate import at_least
 from dpswd.accounting.accountant import PrivacyAccountant
@@ -107,7 +108,9 @@ class _Audited(DPSlicedWassersteinLoss):
         self.used.append(projections)
         return projections
 
-    def compute_statistic(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
+    def compute_statistic(
+        self, rows: Tensor, labels: Tensor | None, projections: Projections
+    ) -> Tensor:
         """Sort every column of the exact values, so that the attack knows where the record is.
 
         The noise is the same for all rows, so the law of the sorted release does not change.
@@ -211,7 +214,7 @@ class ProjectionGame:
         values = release.values  # (m, k)
         if mechanism.n_classes is not None:
             values = release.values[0]  # all rows are of class 0
-        c = release.projections.T @ self.clipped  # (k,)
+        c = release.project(self.clipped[None])[0]  # (k,)
         ratio = 0.0
         n_left = mechanism.per_unit
         block = 0

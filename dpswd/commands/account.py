@@ -73,7 +73,10 @@ def add_mechanism(parser: ArgumentParser) -> None:
     release.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
     release.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
     release.add_argument(
-        "--kind", choices=["iid", "orthogonal"], default="iid", help="directions (default iid)"
+        "--kind",
+        choices=["iid", "orthogonal", "structured"],
+        default="iid",
+        help="directions (default iid)",
     )
     release.add_argument(
         "--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)"

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
-from dpswd._validate import at_least, positive
+from dpswd._validate import at_least, padded_size, positive
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
@@ -62,11 +62,12 @@ class GeneratorModule(KeepsRelease):
             which reads all records.
         n_projections: Number of directions; ``None`` for the dimension of the rows, or 30 bases
             with ``whiten``. With ``kind="orthogonal"``, the sensitivity of a multiple of that
-            dimension is a constant.
+            dimension is a constant. ``None`` with ``kind="structured"`` is one frame.
         n_quantiles: Block means per column (``statistic="quantiles"``); ``None`` for 100, or for
             the choice of :func:`dpswd.principal.plan_slices` with ``whiten``.
         statistic: ``"quantiles"`` or ``"rows"``.
-        kind: ``"orthogonal"`` or ``"iid"`` directions.
+        kind: ``"orthogonal"``, ``"iid"`` or, without ``whiten``, ``"structured"`` directions, as of
+            :class:`~dpswd.ProjectionMechanism`.
         bound: Treatment of the random sensitivity of ``"iid"`` directions: ``"exact"``,
             ``"bernstein"``, or ``"clt"`` (not rigorous).
         failure_prob: Tail probability per release of the Bernstein and CLT bounds; ``None`` for the
@@ -96,7 +97,7 @@ class GeneratorModule(KeepsRelease):
         n_projections: int | None = None,
         n_quantiles: int | None = None,
         statistic: Literal["rows", "quantiles"] = "quantiles",
-        kind: Literal["iid", "orthogonal"] = "orthogonal",
+        kind: Literal["iid", "orthogonal", "structured"] = "orthogonal",
         bound: Literal["exact", "bernstein", "clt"] = "exact",
         failure_prob: float | None = None,
         whiten: bool = False,
@@ -135,6 +136,9 @@ class GeneratorModule(KeepsRelease):
         dim = self.features.dim
         if self.labels == "concat":
             dim += self.generator.n_classes
+        n_projections = choices.n_projections or dim
+        if choices.n_projections is None and choices.kind == "structured":
+            n_projections = padded_size(dim)
         n_quantiles = None
         if choices.statistic == "quantiles":
             n_quantiles = choices.n_quantiles or _N_QUANTILES
@@ -143,7 +147,7 @@ class GeneratorModule(KeepsRelease):
             n_classes = self.generator.n_classes
         return ProjectionMechanism(
             dim=dim,
-            n_projections=choices.n_projections or dim,
+            n_projections=n_projections,
             batch_size=batch_size,
             statistic=choices.statistic,
             n_quantiles=n_quantiles,
@@ -336,7 +340,7 @@ class _Choices:
     n_projections: int | None
     n_quantiles: int | None
     statistic: Literal["rows", "quantiles"]
-    kind: Literal["iid", "orthogonal"]
+    kind: Literal["iid", "orthogonal", "structured"]
     bound: Literal["exact", "bernstein", "clt"]
     failure_prob: float | None
 
@@ -369,6 +373,11 @@ def _check_whitened(
         )
     if choices.statistic != "quantiles":
         raise InputError(f"Expected statistic='quantiles' with whiten, got {choices.statistic!r}.")
+    if choices.kind == "structured":
+        raise InputError(
+            "Expected kind='orthogonal' or 'iid' with whiten, whose rows are short, got "
+            "'structured'."
+        )
     if labels == "concat" or (labels == "none") != (n_classes == 0):
         raise InputError(
             "Expected labels='blocks' with whiten, or 'none' for a generator without classes, "
