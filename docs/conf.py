@@ -4,8 +4,11 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import nbformat
 from docutils import nodes
+from jupyter_cache import get_cache
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -90,8 +93,52 @@ def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:
         logging.getLogger(__name__).warning(message, ", ".join(without))
 
 
+def _is_example(name: str) -> bool:
+    return name.startswith("gallery/") and name != "gallery/index"
+
+
+def _plain_text(markdown: str) -> str:
+    """Replace links of the site, which a notebook elsewhere cannot follow, by their text."""
+    return re.sub(r"\{\w+\}`~?([^`<]*[^`<\s])\s*(?:<[^>`]*>)?`", r"\1", markdown)
+
+
+def _copy_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Write each example as a notebook with its outputs beside its page, which links to it.
+
+    myst-nb leaves the cells in ``jupyter_execute``, and their outputs in its cache.
+    """
+    if error is not None:
+        return
+    build = Path(app.outdir).parent
+    cache = get_cache(build / ".jupyter_cache")
+    for name in sorted(filter(_is_example, app.env.found_docs)):
+        cells = nbformat.read(build / "jupyter_execute" / f"{name}.ipynb", as_version=4)
+        try:
+            _, notebook = cache.merge_match_into_notebook(cells)
+        except KeyError:
+            message = "no outputs in the notebook of %s: execute it (nb_execution_mode = cache)"
+            logging.getLogger(__name__).warning(message, name)
+            notebook = cells
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = _plain_text(cell.source)
+        nbformat.write(notebook, Path(app.outdir, f"{name}.ipynb"))
+
+
+def _link_notebook(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Put a link to its notebook above each example."""
+    if _is_example(name):
+        file = f"{name.removeprefix('gallery/')}.ipynb"
+        link = f'<a href="{file}" download>Download this page as a notebook, with its outputs</a>'
+        context["body"] = f'<p class="notebook">{link}</p>\n{context["body"]}'
+
+
 def setup(app: Sphinx) -> None:
-    """Register MathML, which browsers render without scripts, and the pictures of the gallery."""
+    """Register MathML, which browsers render without scripts, and what the gallery shows."""
     app.connect("build-finished", _copy_thumbnails)
+    app.connect("build-finished", _copy_notebooks)
+    app.connect("html-page-context", _link_notebook)
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon

@@ -37,6 +37,17 @@ def test_authors_of_metadata_and_citation_agree():
     assert authors == [author["name"] for author in citation["authors"]]
 
 
+def test_metadata_are_complete_and_agree_with_the_citation():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    required = {"cff-version", "message", "title", "abstract", "type", "version", "license"}
+    assert required <= citation.keys()
+    assert sorted(project["keywords"]) == sorted(citation["keywords"])
+    assert project["license"] == citation["license"]
+    lowest = project["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {lowest}" in project["classifiers"]
+
+
 def test_every_workflow_runs_scripts_that_exist():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         jobs = yaml.safe_load(path.read_text())["jobs"]
