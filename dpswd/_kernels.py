@@ -22,6 +22,8 @@ __all__ = ["block_means", "padded_block_means", "power_cost", "sum_over_projecti
 _CACHE_BYTES = 2**24
 # Bytes of projected values and their copies at a time.
 _MAX_BYTES = 2**27
+# Blocks that are averaged by one product where they share values.
+_TILE = 32
 # Upper bound on the copies of a projected value: packed, sorted, order, residual, gradient.
 _COPIES = 10
 
@@ -273,8 +275,7 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
     r"""Average the quantile function over ``blocks`` equal parts of [0, 1].
 
     If ``blocks`` divides n, a part is n / blocks neighbours. Otherwise the values at its ends are
-    weighted by the fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`, computed from the
-    piecewise linear integral of Q.
+    weighted by the fraction inside: :math:`b \int_{i/b}^{(i+1)/b} Q(t)\,dt`.
 
     Args:
         sorted_values: Values (n, k), every column in ascending order.
@@ -288,17 +289,88 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
         return sorted_values
     if n % blocks == 0:
         return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
-    exact = sorted_values.to(torch.float64)  # differences of cumulative sums cancel in float32
-    zero = torch.zeros_like(exact[:1])
-    integral = torch.cat([zero, exact.cumsum(dim=0)])  # n times the integral of Q
-    # edges between blocks, in units of 1 / blocks of a value
-    edges = torch.arange(1, blocks, device=sorted_values.device) * n
-    below = edges // blocks
-    inside = ((edges % blocks).to(exact.dtype) / blocks)[:, None]
-    cuts = integral[below] + inside * exact[below]
-    cuts = torch.cat([integral[:1], cuts, integral[-1:]])
-    means = cuts.diff(dim=0) * (blocks / n)
-    return means.to(sorted_values.dtype)
+    return _weighted_means(sorted_values, _Overlaps(n, n, blocks, 0))
+
+
+@dataclass(frozen=True)
+class _Overlaps:
+    """How n values, from position ``first`` of a column of ``size`` on, overlap equal blocks.
+
+    Value j overlaps the interval of block i by a part of it, which is its weight in the mean. The
+    matrix of weights is a band, and is multiplied with in tiles of blocks.
+    """
+
+    n: int
+    size: int
+    blocks: int
+    first: int
+
+    def tiles(self) -> Iterator[tuple[slice, slice]]:
+        """Yield consecutive slices of blocks, and of the values that overlap them."""
+        touched = self.first * self.blocks // self.size
+        end = _divided_up((self.first + self.n) * self.blocks, self.size)
+        for start in range(touched, end, _TILE):
+            stop = min(start + _TILE, end)
+            lowest = max(0, start * self.size // self.blocks - self.first)
+            highest = min(self.n, _divided_up(stop * self.size, self.blocks) - self.first)
+            yield slice(start, stop), slice(lowest, highest)
+
+    def weights(self, blocks: slice, values: slice, like: Tensor) -> Tensor:
+        """Return the weights (values, blocks) of a tile, of type and device of a tensor."""
+        block = torch.arange(blocks.start, blocks.stop, device=like.device)
+        value = torch.arange(values.start, values.stop, device=like.device)[:, None] + self.first
+        # in units of 1 / (size * blocks) of the column, such that ends are integers
+        start = torch.maximum(block * self.size, value * self.blocks)
+        stop = torch.minimum((block + 1) * self.size, (value + 1) * self.blocks)
+        overlap = (stop - start).clamp(min=0)
+        return overlap.to(like.dtype) / self.size
+
+
+def _weighted_means(sorted_values: Tensor, *overlaps: _Overlaps) -> Tensor:
+    """Return sums over overlaps of the means (b, k) of blocks of values (n, k).
+
+    For two overlaps the values are their negative and their positive parts.
+    """
+    rows = sorted_values.T  # contiguous, where the values were sorted
+    return cast(Tensor, _WeightedMeans.apply(rows, overlaps)).T
+
+
+class _WeightedMeans(torch.autograd.Function):
+    """Means (k, b) of blocks of rows (k, n)."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, overlaps: tuple[_Overlaps, ...]) -> Tensor:
+        ctx.overlaps = overlaps
+        ctx.save_for_backward(rows)
+        means = rows.new_zeros(len(rows), overlaps[0].blocks)
+        for overlap, part in zip(overlaps, _signed_parts(rows, len(overlaps)), strict=True):
+            for blocks, values in overlap.tiles():
+                weights = overlap.weights(blocks, values, rows)
+                means[:, blocks].addmm_(part[:, values], weights)
+        return means
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        gradients = []
+        for overlap in ctx.overlaps:
+            gradient = torch.zeros_like(rows)
+            for blocks, values in overlap.tiles():
+                weights = overlap.weights(blocks, values, rows)
+                gradient[:, values].addmm_(outer[:, blocks], weights.T)
+            gradients.append(gradient)
+        if len(gradients) == 1:
+            return gradients[0], None
+        of_negative, of_positive = gradients
+        return torch.where(rows < 0, of_negative, of_positive), None
+
+
+def _signed_parts(rows: Tensor, number: int) -> list[Tensor]:
+    """Return the rows alone, or their negative and their positive parts."""
+    if number == 1:
+        return [rows]
+    return [rows.clamp(max=0), rows.clamp(min=0)]
 
 
 def plain_padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
@@ -327,11 +399,12 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     n, columns = sorted_values.shape
     if n == size:
         return block_means(sorted_values, blocks)
+    if size % blocks:
+        at_the_start = _Overlaps(n, size, blocks, 0)
+        at_the_end = _Overlaps(n, size, blocks, size - n)
+        return _weighted_means(sorted_values, at_the_start, at_the_end)
     negative = sorted_values.clamp(max=0)
     positive = sorted_values.clamp(min=0)
-    if size % blocks:
-        zeros = sorted_values.new_zeros(size - n, columns)
-        return block_means(torch.cat([negative, zeros]) + torch.cat([zeros, positive]), blocks)
     # whole blocks: all but the first and the last few are zero
     width = size // blocks
     n_touched = _divided_up(n, width)

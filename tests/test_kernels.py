@@ -131,7 +131,7 @@ def integral_of_quantiles(values, blocks, steps):
 
 
 BLOCKS = pytest.mark.parametrize(
-    ("n", "blocks"), [(12, 4), (10, 4), (5, 8), (1, 4), (64, 5), (7, 7), (9, 1)]
+    ("n", "blocks"), [(12, 4), (10, 4), (5, 8), (1, 4), (64, 5), (7, 7), (9, 1), (90, 70)]
 )
 
 
@@ -171,6 +171,20 @@ def test_padded_block_means_equal_the_plain_ones(n, blocks, shift):
     means = padded_block_means(values, 12, blocks)
     expected = plain_padded_block_means(values, 12, blocks)
     torch.testing.assert_close(means, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("function", [padded_block_means, plain_padded_block_means])
+@pytest.mark.parametrize(("n", "size", "blocks"), [(5, 12, 5), (5, 12, 4), (60, 500, 200)])
+def test_padded_block_means_have_a_gradient(function, n, size, blocks):
+    values = sorted_columns(n, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: function(v, size, blocks), values)
+
+
+def test_padded_block_means_of_many_blocks_equal_the_plain_ones_in_float32():
+    values = sorted_columns(321, 4).float()
+    means = padded_block_means(values, 1003, 417)
+    expected = plain_padded_block_means(values, 1003, 417)
+    torch.testing.assert_close(means, expected, rtol=0, atol=1e-5)
 
 
 # Costs
