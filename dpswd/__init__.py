@@ -18,7 +18,9 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.errors import ProcessLostError as ProcessLostError
     from dpswd.estimators.adapter import PrivateAdapter as PrivateAdapter
     from dpswd.estimators.generator import PrivateGenerator as PrivateGenerator
+    from dpswd.lightning.adaptation import AdaptationModule as AdaptationModule
     from dpswd.lightning.budget import PrivacyBudget as PrivacyBudget
+    from dpswd.lightning.module import GeneratorModule as GeneratorModule
     from dpswd.loss import DPSlicedWassersteinLoss as DPSlicedWassersteinLoss
     from dpswd.loss import Release as Release
     from dpswd.mechanism import GaussianMechanism as GaussianMechanism
@@ -55,7 +57,9 @@ _NAMES = {  # by module
         "ProcessLostError",
     ],
     "estimators.generator": ["PrivateGenerator"],
+    "lightning.adaptation": ["AdaptationModule"],
     "lightning.budget": ["PrivacyBudget"],
+    "lightning.module": ["GeneratorModule"],
     "loss": ["DPSlicedWassersteinLoss", "Release"],
     "mechanism": ["GaussianMechanism", "ProjectionMechanism"],
     "queries": ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"],

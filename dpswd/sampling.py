@@ -31,6 +31,7 @@ class ReleaseLoader:
         n_releases: Number of releases of the whole run, which the budget is calibrated for.
         every: Training steps per release. The steps between get an empty batch and train on the
             last release.
+        after: Training steps before the first release, which get an empty batch, too.
 
     Attributes:
         n_done: Function that returns the number of steps that a resumed epoch has behind it; the
@@ -46,7 +47,13 @@ class ReleaseLoader:
     """
 
     def __init__(
-        self, records: PrivateRecords, *, batch_size: int, n_releases: int, every: int = 1
+        self,
+        records: PrivateRecords,
+        *,
+        batch_size: int,
+        n_releases: int,
+        every: int = 1,
+        after: int = 0,
     ) -> None:
         if not isinstance(records, PrivateRecords):
             raise InputError(
@@ -54,19 +61,21 @@ class ReleaseLoader:
                 "wrap them: PrivateRecords(X, y)."
             )
         at_least(1, n_releases=n_releases, every=every)
+        at_least(0, after=after)
         PrivateBatch(records, batch_size)  # refuses a size out of range
         self.records = records
         self.batch_size = batch_size
         self.n_releases = n_releases
         self.every = every
+        self.after = after
         self.n_done: Callable[[], int] = int  # zero
 
     def __len__(self) -> int:
-        return self.n_releases * self.every
+        return self.after + self.n_releases * self.every
 
     def __iter__(self) -> Iterator[PrivateBatch]:
         for step in range(self.n_done(), len(self)):
-            if step % self.every == 0:
+            if step >= self.after and (step - self.after) % self.every == 0:
                 yield PrivateBatch(self.records, self.batch_size)
             else:
                 yield PrivateBatch(None, self.batch_size)  # a step without a release

@@ -51,6 +51,12 @@ OF_FIT = [path for path in CONFIGS if is_of_fit(path)]
 OF_GENERATE = [path for path in CONFIGS if not is_of_fit(path) and not is_of_adapt(path)]
 
 
+# Files of features of the configs of adaptation, and their numbers of classes.
+FEATURES = {"amazon": 31, "webcam": 31, "train": 12, "validation": 12}
+# The fake data sets have no USPS.
+OTHER_DATA = {"digits_adaptation": ["--data.target", "fashion"]}
+
+
 @pytest.fixture(scope="module")
 def fake_root(tmp_path_factory):
     """MNIST, Fashion-MNIST and faces in their layouts, with random pixels."""
@@ -65,6 +71,12 @@ def fake_root(tmp_path_factory):
             repeated = np.broadcast_to(images, (count // 100, 100, 28, 28))
             write_idx(raw / f"{split}-images-idx3-ubyte", repeated.reshape(count, 28, 28))
             write_idx(raw / f"{split}-labels-idx1-ubyte", rng.integers(0, 10, count))
+    for name, n_classes in FEATURES.items():
+        lines = [
+            ",".join([*map(str, rng.random(2048).round(3)), str(number % n_classes)])
+            for number in range(2 * n_classes)
+        ]
+        (root / f"{name}.csv").write_text("\n".join(lines) + "\n")
     faces = {f"celeba64/{i:03}.png": rng.integers(0, 256, (64, 64, 3)) for i in range(340)}
     return write_images(root, faces)
 
@@ -72,6 +84,7 @@ def fake_root(tmp_path_factory):
 @pytest.mark.parametrize("path", named(OF_FIT))
 def test_config_of_fit_runs(path, tmp_path, fake_root):
     arguments = ["fit", "--config", str(path), "--data.root", str(fake_root)]
+    arguments += OTHER_DATA.get(path.stem, [])
     assert main([*arguments, "--trainer.default_root_dir", str(tmp_path), *QUICK]) == 0
     privacy = json.loads((tmp_path / "privacy.json").read_text())
     assert privacy["sound"]

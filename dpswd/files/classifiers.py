@@ -1,6 +1,7 @@
 """Files of adapted classifiers: written and read without code."""
 
 import dataclasses
+import inspect
 import math
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,20 @@ from dpswd.adaptation.methods import N_HIDDEN
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.files.archives import read_file
-from dpswd.networks.classifiers import SmallCNN
+from dpswd.networks.classifiers import EncodedClassifier, Head, SmallCNN
+from dpswd.networks.encoders import ConvEncoder, VectorEncoder
 
 __all__ = ["read_classifier", "write_classifier"]
 
 # Version of the file format; it changes with the keys of a file or their meaning.
 FORMAT = 4
+
+# Networks that a file may name; reading a file makes an instance of no other class.
+_NETWORKS: dict[str, type[torch.nn.Module]] = {
+    "ConvEncoder": ConvEncoder,
+    "Head": Head,
+    "VectorEncoder": VectorEncoder,
+}
 
 # Attributes of a logistic regression that are written.
 _LINEAR = ("coef_", "intercept_")
@@ -46,6 +55,7 @@ def write_classifier(classifier: TargetClassifier, path: str | Path, guarantee: 
         "version": __version__,
         "space": _tensors_of_space(classifier.space),
         "classes": classifier.classes.tolist(),
+        "networks": _networks(classifier.model),
         "weights": _weights(classifier.model),
         "adapted": classifier.adapted,
         "shift": classifier.shift,
@@ -71,7 +81,7 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
         classifier = TargetClassifier(
             space,
             classes,
-            _model(content["weights"], space, len(classes)),
+            _model(content["weights"], content.get("networks"), space, len(classes)),
             adapted=bool(content["adapted"]),
             shift=float(content["shift"]),
             verdict=str(content["verdict"]),
@@ -129,8 +139,33 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
     )
 
 
-def _model(weights: dict[str, torch.Tensor], space: SourceSpace, n_classes: int) -> Any:
+def _networks(model: Any) -> dict[str, Any] | None:
+    """Return names and options of encoder and classifier; ``None`` for another model."""
+    if not isinstance(model, EncodedClassifier):
+        return None
+    networks = {}
+    for part, network in model.named_children():
+        kind = type(network)
+        if _NETWORKS.get(kind.__name__) is not kind:
+            raise InputError(
+                f"Expected an {part} out of {', '.join(_NETWORKS)} in a classifier's file, got "
+                f"{kind.__name__}; load its weights from the checkpoint of the run."
+            )
+        names = inspect.signature(kind).parameters
+        options = {name: getattr(network, name) for name in names}
+        networks[part] = {"network": kind.__name__, "options": options}
+    return networks
+
+
+def _model(
+    weights: dict[str, torch.Tensor],
+    networks: dict[str, Any] | None,
+    space: SourceSpace,
+    n_classes: int,
+) -> Any:
     """Return the logistic regression or the network that has these weights."""
+    if networks is not None:
+        return _encoded_classifier(weights, networks)
     if set(weights) != set(_LINEAR):
         network = SmallCNN(space.shape[0], n_classes, N_HIDDEN)
         network.load_state_dict(weights)
@@ -141,3 +176,29 @@ def _model(weights: dict[str, torch.Tensor], space: SourceSpace, n_classes: int)
     model.classes_ = np.arange(n_classes)
     model.n_features_in_ = model.coef_.shape[1]
     return model
+
+
+def _encoded_classifier(
+    weights: dict[str, torch.Tensor], networks: dict[str, Any]
+) -> EncodedClassifier:
+    """Return encoder and classifier with these weights.
+
+    Options of another size than the weights are refused before memory is allocated for them.
+    """
+    with torch.device("meta"):
+        shapes = _build(networks)
+    expected = {name: weight.shape for name, weight in shapes.state_dict().items()}
+    if {name: weight.shape for name, weight in weights.items()} != expected:
+        raise ValueError("weights of other shapes than the options state")
+    model = _build(networks)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def _build(networks: dict[str, Any]) -> EncodedClassifier:
+    """Return encoder and classifier with random weights; a KeyError means an unknown network."""
+    parts = {}
+    for part in ("encoder", "classifier"):
+        kind = _NETWORKS[networks[part]["network"]]
+        parts[part] = kind(**networks[part]["options"])
+    return EncodedClassifier(**parts)

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ import lightning as L
 import torch
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import RunningStage
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -41,7 +42,8 @@ class PrivacyBudget(L.Callback):
     """Calibrates the noise of a module's releases and keeps the run within the budget.
 
     The module has one :class:`~dpswd.DPSlicedWassersteinLoss`, or queries of all records, or both.
-    The training loader is a :class:`~dpswd.ReleaseLoader`; its number of releases is the plan,
+    The training loader is a :class:`~dpswd.ReleaseLoader`, alone or in a dictionary of loaders or a
+    ``CombinedLoader`` beside loaders of public records; its number of releases is the plan,
     whatever ``max_epochs`` and ``max_steps`` say, and training ends when the plan is used up. Each
     query has its share of the budget; the loss, or without a loss the last query, has the
     remainder.
@@ -251,7 +253,7 @@ class PrivacyBudget(L.Callback):
 
         An error is raised if all releases were lost in a crash.
         """
-        if not isinstance(batch, PrivateBatch) or not len(batch) or not self._is_used_up:
+        if not _has_release(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
             actual = (
@@ -352,13 +354,13 @@ class PrivacyBudget(L.Callback):
 
     def _source(self, trainer: L.Trainer, losses: list[DPSlicedWassersteinLoss]) -> "_Source":
         """Return what the training loader reads, or the numbers that were stated for tensors."""
-        loader: Any = trainer.train_dataloader
-        if not isinstance(loader, ReleaseLoader):
+        loader = _release_loader(trainer.train_dataloader)
+        if loader is None:
             if self._handed_over is not None:
                 return self._handed_over
             actual = (
-                f"{type(loader).__name__}; for tensors give PrivacyBudget sample_size and "
-                f"n_releases"
+                f"{type(trainer.train_dataloader).__name__}; for tensors give PrivacyBudget "
+                "sample_size and n_releases"
             )
             raise InputError(
                 f"Expected a training loader of private batches (dpswd.ReleaseLoader), got "
@@ -401,6 +403,41 @@ class _Source:
     records: PrivateRecords | None
     sample_size: int
     n_releases: int
+
+
+def _release_loader(loaders: Any) -> ReleaseLoader | None:
+    """Return the loader of private batches, alone or among the loaders of a CombinedLoader.
+
+    Args:
+        loaders: What the trainer trains on: one loader, or a dictionary or list of loaders.
+
+    Raises:
+        InputError: If there are several loaders of private batches.
+    """
+    if isinstance(loaders, CombinedLoader):
+        loaders = loaders.flattened
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if not isinstance(loaders, list | tuple):
+        loaders = [loaders]
+    private = [loader for loader in loaders if isinstance(loader, ReleaseLoader)]
+    if len(private) > 1:
+        raise InputError(
+            f"Expected one loader of private batches (dpswd.ReleaseLoader), got {len(private)}; "
+            "a budget has one data set of private records."
+        )
+    if not private:
+        return None
+    return private[0]
+
+
+def _has_release(batch: Any) -> bool:
+    """Return whether a batch, or one of the batches of a CombinedLoader, holds private records."""
+    if isinstance(batch, Mapping):
+        return any(_has_release(part) for part in batch.values())
+    if isinstance(batch, list | tuple):
+        return any(_has_release(part) for part in batch)
+    return isinstance(batch, PrivateBatch) and len(batch) > 0
 
 
 def _check_hyperparameters(*owners: Any) -> None:

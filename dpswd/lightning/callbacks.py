@@ -1,5 +1,6 @@
-"""Lightning callbacks that write the generator's file and pictures of its samples."""
+"""Lightning callbacks that write files of generators and classifiers, and pictures of samples."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,18 @@ import lightning as L
 from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.accounting.guarantee import Guarantee
+from dpswd.adaptation.classifier import TargetClassifier
+from dpswd.adaptation.space import SourceSpace
+from dpswd.errors import InputError
+from dpswd.files.classifiers import write_classifier
 from dpswd.files.generators import write_generator
 from dpswd.files.pictures import mark_picture, save_samples
+from dpswd.lightning.adaptation import AdaptationModule
+from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.budget import PrivacyBudget
+from dpswd.networks.classifiers import EncodedClassifier
 
-__all__ = ["GeneratorFile", "SampleGrid"]
+__all__ = ["ClassifierFile", "GeneratorFile", "SampleGrid"]
 
 _IMAGES_PER_ROW = 10  # as save_samples draws them: one row per class
 
@@ -55,6 +63,59 @@ def _notice(callbacks: list[L.Callback]) -> str:
         if isinstance(callback, PrivacyBudget):
             return callback.notice
     return ""
+
+
+class ClassifierFile(L.Callback):
+    """Writes ``classifier.pt`` at the end of a fit, with the guarantee of the run.
+
+    ``dpswd predict`` and :meth:`dpswd.PrivateAdapter.load` read the file. Networks of your own
+    classes are not written to it, since a file cannot name code: their weights are in
+    ``checkpoints/last.ckpt``.
+    """
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse another module before the first release."""
+        data = getattr(trainer, "datamodule", None)
+        if not isinstance(pl_module, AdaptationModule) or not isinstance(data, AdaptationData):
+            raise InputError(
+                "Expected an AdaptationModule with AdaptationData for the callback ClassifierFile, "
+                f"got {type(pl_module).__name__} with {type(data).__name__}; leave it out."
+            )
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the file on rank 0."""
+        any_trainer: Any = trainer
+        module: Any = pl_module
+        if any_trainer.fast_dev_run or not trainer.is_global_zero or module.released is None:
+            return
+        directory = Path(trainer.default_root_dir)
+        classifier = _target_classifier(module, any_trainer.datamodule)
+        path = directory / "classifier.pt"
+        try:
+            write_classifier(classifier, path, _guarantee(any_trainer.callbacks))
+        except InputError as error:
+            say(f"No classifier.pt was written. {error}")
+            return
+        say(f"Classifier: {path}; dpswd predict {path} DATA gives the classes of records.")
+
+
+def _target_classifier(module: AdaptationModule, data: AdaptationData) -> TargetClassifier:
+    """Return the trained networks as a classifier of target records, on the CPU."""
+    networks = EncodedClassifier(module.encoder, module.classifier)
+    network = copy.deepcopy(networks).cpu().eval()
+    verdict = (
+        f"Trained on {len(data.source_records):,} source records, aligned with the target by its "
+        f"{module.align}."
+    )
+    return TargetClassifier(
+        space=SourceSpace.identity(data.sample_shape),
+        classes=data.class_names,
+        model=network,
+        adapted=True,
+        shift=0.0,
+        verdict=verdict,
+        columns=data.columns,
+    )
 
 
 class SampleGrid(L.Callback):

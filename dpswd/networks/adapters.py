@@ -1,10 +1,12 @@
-"""Maps of images of one domain to images that look like those of another."""
+"""Maps of records of one domain to records that look like those of another."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["ImageAdapter"]
+from dpswd._validate import at_least
+
+__all__ = ["ImageAdapter", "VectorAdapter"]
 
 
 class ImageAdapter(nn.Module):
@@ -28,3 +30,25 @@ class ImageAdapter(nn.Module):
         channels = moved.flatten(0, 1).unsqueeze(1)
         filtered = channels + F.conv2d(channels, self.filter, padding=2)
         return (filtered.reshape(moved.shape) * self.log_gain.exp()).clamp(0, 1)
+
+
+class VectorAdapter(nn.Module):
+    """Scale and shift every entry of a vector; starts as the identity.
+
+    Args:
+        dim: Length d of a vector.
+
+    Example:
+        >>> VectorAdapter(3)(torch.ones(1, 3)).tolist()
+        [[1.0, 1.0, 1.0]]
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        at_least(1, dim=dim)
+        self.log_scale = nn.Parameter(torch.zeros(dim))
+        self.shift = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Map vectors (n, d) to vectors (n, d)."""
+        return vectors * self.log_scale.exp() + self.shift

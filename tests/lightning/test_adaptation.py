@@ -1,0 +1,348 @@
+"""Adaptation by DP-SWD in Lightning: batches, releases, gradients, files and the command line."""
+
+import json
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from factories import refused
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch import nn
+
+from dpswd import InputError, PrivacyBudget, PrivateAdapter, PrivateRecords, ReleaseLoader
+from dpswd.commands.main import main
+from dpswd.features.maps import Flatten
+from dpswd.lightning import AdaptationData, AdaptationModule, ClassifierFile
+from dpswd.lightning.adaptation_data import SourceLoader
+from dpswd.networks.adapters import VectorAdapter
+from dpswd.networks.classifiers import Head
+from dpswd.networks.encoders import ConvEncoder, VectorEncoder
+
+# A dictionary of loaders has no loader for the validation step.
+pytestmark = pytest.mark.filterwarnings("ignore:.*no .val_dataloader.*")
+
+DIM = 4
+N_SOURCE = 400
+N_TARGET = 300
+SHIFT = 3.0
+
+
+def domains(seed=0, n_classes=2):
+    """Draw two classes of vectors, and a target whose first entry is moved by ``SHIFT``."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(N_SOURCE) % n_classes
+    source = generator.normal(size=(N_SOURCE, DIM))
+    source[:, 0] += 4 * labels
+    target = source[:N_TARGET] + np.array([SHIFT, 0, 0, 0])
+    return source.astype(np.float32), labels, target.astype(np.float32)
+
+
+def module(**options):
+    encoder = VectorEncoder(DIM, (8,), "tanh")
+    options = {
+        "adapter": VectorAdapter(DIM),
+        "space": Flatten((DIM,), radius=8.0),
+        "batch_size": 300,
+        "n_quantiles": 20,
+        **options,
+    }
+    return AdaptationModule(encoder, Head(8, 2, hidden=0), **options)
+
+
+def loaders(n_releases=1, every=200, after=0):
+    source, labels, target = domains()
+    records = PrivateRecords(target)
+    return {
+        "source": SourceLoader(torch.from_numpy(source), torch.from_numpy(labels), batch_size=64),
+        "target": ReleaseLoader(
+            records, batch_size=300, n_releases=n_releases, every=every, after=after
+        ),
+    }
+
+
+def trained(directory, pl_module, data, *, steps=200, callbacks=()):
+    torch.manual_seed(0)
+    trainer = L.Trainer(
+        max_steps=steps,
+        accelerator="cpu",
+        callbacks=[PrivacyBudget(10, 1e-3), *callbacks],
+        default_root_dir=directory,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    if isinstance(data, L.LightningDataModule):
+        trainer.fit(pl_module, datamodule=data)
+    else:
+        trainer.fit(pl_module, data)
+    return trainer
+
+
+def accuracy_on_target(pl_module):
+    _, labels, target = domains()
+    pl_module.eval()
+    with torch.no_grad():
+        predicted = pl_module.classifier(pl_module.encoder(torch.from_numpy(target))).argmax(1)
+    return float((predicted.numpy() == labels[:N_TARGET]).mean())
+
+
+def test_a_module_adapts_to_a_shifted_target_within_its_budget(tmp_path):
+    pl_module = module(lr=2e-2, adapter_lr=1e-1)
+    trained(tmp_path, pl_module, loaders())
+    privacy = json.loads((tmp_path / "privacy.json").read_text())
+    assert privacy["releases_made"] == 1
+    assert privacy["sound"] is True
+    assert privacy["epsilon"] <= 10
+    shift = float(pl_module.adapter.shift[0].detach())
+    assert abs(shift - SHIFT) < 1
+    assert accuracy_on_target(pl_module) > 0.9
+
+
+def test_control_without_alignment_the_source_alone_is_wrong_on_the_target(tmp_path):
+    pl_module = module(lr=2e-2, adapter_lr=1e-1, alignment=0.0)
+    trained(tmp_path, pl_module, loaders())
+    assert accuracy_on_target(pl_module) < 0.75
+
+
+@pytest.mark.parametrize("mode", ["min_size", "max_size_cycle"])
+def test_a_combined_loader_has_the_plan_of_its_release_loader(tmp_path, mode):
+    pl_module = module()
+    combined = CombinedLoader(loaders(n_releases=3, every=2), mode)
+    trained(tmp_path, pl_module, combined, steps=6)
+    assert json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 3
+
+
+def test_a_source_that_is_longer_than_the_plan_makes_no_further_release(tmp_path):
+    """Lightning starts the shorter loader again, and the budget ends the run there."""
+    data = loaders(n_releases=2, every=1)
+    trained(tmp_path, module(), data, steps=50)
+    assert json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 2
+
+
+def test_two_loaders_of_private_records_are_refused(tmp_path):
+    data = loaders()
+    data["other"] = data["target"]
+    with pytest.raises(InputError, match="one loader of private batches"):
+        trained(tmp_path, module(), data)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_loaders_without_private_batches_are_refused(tmp_path):
+    data = {"source": loaders()["source"]}
+    with pytest.raises(InputError, match="ReleaseLoader"):
+        trained(tmp_path, module(), data)
+
+
+def test_features_are_compared_and_the_target_has_no_gradient(tmp_path):
+    """The released projections are constants; the source branch alone moves the encoder."""
+    pl_module = module(align="features", adapter=None, space=None, batch_size=300)
+    trained(tmp_path, pl_module, loaders(n_releases=2, every=3, after=4), steps=10)
+    assert pl_module.released is not None
+    assert not pl_module.released.values.requires_grad
+    assert float(pl_module.features.radius) != 1
+    assert json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 2
+
+
+def test_the_first_steps_train_on_the_source_alone():
+    batches = list(loaders(n_releases=2, every=3, after=4)["target"])
+    assert [len(batch) > 0 for batch in batches] == [False] * 4 + [True, False, False] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"align": "outputs"}, "align"),
+        ({"align": "features"}, "no space"),
+        ({"alignment": -1.0}, "alignment"),
+        ({"n_quantiles": 0}, "n_quantiles"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        module(**options)
+
+
+def test_an_encoder_without_dim_is_refused_before_a_release(tmp_path):
+    pl_module = AdaptationModule(nn.Linear(DIM, 3), Head(3, 2), align="features", batch_size=300)
+    with pytest.raises(InputError, match="attribute dim"):
+        trained(tmp_path, pl_module, loaders())
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_parts_that_are_left_out_need_a_data_module(tmp_path):
+    with pytest.raises(InputError, match="adapter and space"):
+        trained(tmp_path, module(adapter=None, space=None), loaders())
+
+
+@pytest.mark.parametrize(
+    ("encoder", "head", "words"),
+    [
+        (VectorEncoder(DIM + 1, (8,)), Head(8, 2), "of shape"),
+        (VectorEncoder(DIM, (8,)), Head(8, 5), "n_classes=2"),
+    ],
+)
+def test_networks_of_other_records_are_refused_before_a_release(tmp_path, encoder, head, words):
+    write_archives(tmp_path)
+    pl_module = AdaptationModule(encoder, head, n_quantiles=20)
+    with pytest.raises(InputError, match=words):
+        trained(tmp_path / "run", pl_module, data_module(tmp_path))
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+# The data module
+
+
+def write_archives(folder):
+    source, labels, target = domains()
+    np.savez(folder / "source.npz", data=source, targets=labels)
+    np.savez(folder / "target.npz", data=target)
+
+
+def data_module(folder, **options):
+    return AdaptationData(str(folder / "source.npz"), str(folder / "target.npz"), **options)
+
+
+def test_the_data_module_keeps_a_tenth_of_the_source(tmp_path):
+    write_archives(tmp_path)
+    data = data_module(tmp_path)
+    assert data.sample_shape == (DIM,)
+    assert len(data.source_records) == 360
+    assert sum(len(records) for records, _ in data.val_dataloader()) == 40
+    assert len(data.records) == N_TARGET
+    assert data.records.n_classes == 0
+
+
+def test_the_classifier_of_a_run_is_read_by_the_estimator_and_the_command(tmp_path, capfd):
+    write_archives(tmp_path)
+    data = data_module(tmp_path)
+    pl_module = module(adapter=None, space=None, batch_size=None, lr=2e-2, adapter_lr=1e-1)
+    trained(tmp_path / "run", pl_module, data, callbacks=[ClassifierFile()])
+    path = tmp_path / "run" / "classifier.pt"
+    adapter = PrivateAdapter.load(path)
+    _, labels, target = domains()
+    assert (adapter.predict(target) == labels[:N_TARGET]).mean() > 0.9
+    assert adapter.guarantee_.sound
+    predictions = tmp_path / "p.npz"
+    assert (
+        main(["predict", str(path), str(tmp_path / "target.npz"), "--out", str(predictions)]) == 0
+    )
+    assert "Classifier: Trained on 360 source records" in capfd.readouterr().out
+    with np.load(predictions) as arrays:
+        np.testing.assert_array_equal(arrays["predictions"], adapter.predict(target))
+
+
+class OwnEncoder(VectorEncoder):
+    """An encoder of a class that the library does not know."""
+
+
+def test_own_networks_are_left_to_the_checkpoint(tmp_path, capfd):
+    write_archives(tmp_path)
+    pl_module = AdaptationModule(OwnEncoder(DIM, (8,)), Head(8, 2), n_quantiles=20)
+    trained(
+        tmp_path / "run", pl_module, data_module(tmp_path), steps=3, callbacks=[ClassifierFile()]
+    )
+    assert not (tmp_path / "run" / "classifier.pt").exists()
+    assert "got OwnEncoder; load its weights from the checkpoint" in capfd.readouterr().err
+
+
+def test_images_get_the_map_of_images_and_a_space_of_low_frequencies(tmp_path):
+    generator = np.random.default_rng(0)
+    images = generator.random((60, 16, 16)).astype(np.float32)
+    np.savez(tmp_path / "source.npz", data=images, targets=np.arange(60) % 3)
+    np.savez(tmp_path / "target.npz", data=images[:40])
+    data = data_module(tmp_path, augment={"shift": 1.0})
+    encoder = ConvEncoder((1, 16, 16))
+    pl_module = AdaptationModule(encoder, Head(encoder.dim, 3), n_quantiles=16)
+    trained(tmp_path / "run", pl_module, data, steps=2, callbacks=[ClassifierFile()])
+    assert pl_module.space.dim == 100
+    assert pl_module.criterion.mechanism.batch_size == 32
+    assert PrivateAdapter.load(tmp_path / "run" / "classifier.pt").predict(images).shape == (60,)
+
+
+# Files of features
+
+
+def test_files_of_features_are_read_with_the_class_last(tmp_path):
+    from scipy.io import savemat
+
+    source, labels, target = domains()
+    lines = [
+        ",".join([*map(str, row), f"class{label}"])
+        for row, label in zip(source, labels, strict=True)
+    ]
+    (tmp_path / "source.csv").write_text("\n".join(lines) + "\n")
+    savemat(tmp_path / "target.mat", {"fts": target, "labels": labels[:N_TARGET]})
+    data = AdaptationData(str(tmp_path / "source.csv"), str(tmp_path / "target.mat"), features=True)
+    assert data.class_names.tolist() == ["class0", "class1"]
+    assert data.sample_shape == (DIM,)
+    assert len(data.records) == N_TARGET
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1,2,a\n1,zebra,b\n", "line 2"),
+        ("1,2,a\n1,b\n", "Expected 3 entries in line 2"),
+        ("1,2,a\n\n1,2,b\n", "line 2"),
+        ("", "empty file"),
+    ],
+)
+def test_lines_of_features_that_do_not_fit_are_named_without_their_entries(tmp_path, text, words):
+    (tmp_path / "source.csv").write_text(text)
+    data = AdaptationData(str(tmp_path / "source.csv"), "digits", features=True)
+    with pytest.raises(InputError, match=words) as error:
+        data.sample_shape  # noqa: B018  # reads the source
+    assert "zebra" not in str(error.value)
+
+
+# The command line
+
+
+def test_fit_adapts_and_writes_a_classifier(tmp_path, capfd, monkeypatch):
+    write_archives(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "fit",
+        "--config",
+        "office31_adaptation",
+        "--data.source",
+        "source.npz",
+        "--data.target",
+        "target.npz",
+        "--model.encoder.input_dim",
+        str(DIM),
+        "--model.classifier.n_classes",
+        "2",
+        "--trainer.max_steps",
+        "5",
+    ]
+    assert main(words) == 0
+    capfd.readouterr()
+    assert PrivateAdapter.load("runs/office31_adaptation/classifier.pt").guarantee_.sound
+
+
+def test_a_target_of_another_shape_is_refused_before_anything_is_written(
+    tmp_path, capfd, monkeypatch
+):
+    write_archives(tmp_path)
+    np.savez(tmp_path / "target.npz", data=np.zeros((50, DIM + 1), np.float32))
+    monkeypatch.chdir(tmp_path)
+    message = refused(
+        capfd,
+        "fit",
+        "--config",
+        "office31_adaptation",
+        "--data.source",
+        "source.npz",
+        "--data.target",
+        "target.npz",
+        "--model.encoder.input_dim",
+        str(DIM),
+        "--model.classifier.n_classes",
+        "2",
+    )
+    assert "as in the source" in message
+    assert not (tmp_path / "runs").exists()
