@@ -6,10 +6,12 @@ this module.
 
 import re
 import signal
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 from jsonargparse import ArgumentError
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -48,11 +50,19 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
     """Run ``fit`` and return the LightningCLI."""
     for message in _INTENDED:
         warnings.filterwarnings("ignore", message=message)
+    _import_from_working_folder()
     options = list(arguments)
     if asks_for_full_help(options):
         options.remove("all")
     with _errors_of_this_package():
         return PrivateCLI(_as_yaml(options))
+
+
+def _import_from_working_folder() -> None:
+    """Let a config name classes of modules in the working folder, after installed packages."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 @contextmanager

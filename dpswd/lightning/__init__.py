@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.lightning.adaptation import AdaptationModule as AdaptationModule
     from dpswd.lightning.adaptation_data import AdaptationData as AdaptationData
+    from dpswd.lightning.adaptation_data import SourceLoader as SourceLoader
     from dpswd.lightning.budget import PrivacyBudget as PrivacyBudget
     from dpswd.lightning.callbacks import ClassifierFile as ClassifierFile
     from dpswd.lightning.callbacks import GeneratorFile as GeneratorFile
@@ -27,6 +28,7 @@ _MODULES = {
     "PrivacyBudget": "budget",
     "PrivateDataModule": "data",
     "SampleGrid": "callbacks",
+    "SourceLoader": "adaptation_data",
 }
 __all__ = sorted(_MODULES)
 

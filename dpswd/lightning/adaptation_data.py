@@ -111,6 +111,11 @@ class AdaptationData(L.LightningDataModule):
 
     Raises:
         InputError: If a number is out of range, or the records cannot be read or do not fit.
+
+    Example:
+        >>> data = AdaptationData("digits", "digits", batch_size=64)
+        >>> data.sample_shape, data.records
+        ((1, 8, 8), PrivateRecords(1438 records of shape (1, 8, 8)))
     """
 
     def __init__(

@@ -71,6 +71,7 @@ class Head(nn.Module):
         InputError: If a number is out of range.
 
     Example:
+        >>> import torch
         >>> Head(320, 10)(torch.rand(3, 320)).shape
         torch.Size([3, 10])
     """

@@ -41,6 +41,7 @@ class ConvEncoder(nn.Module):
         InputError: If a number is out of range.
 
     Example:
+        >>> import torch
         >>> encoder = ConvEncoder((1, 28, 28))
         >>> encoder.dim, encoder(torch.rand(3, 1, 28, 28)).shape
         (320, torch.Size([3, 320]))
@@ -91,6 +92,7 @@ class VectorEncoder(nn.Module):
         InputError: If a number is out of range, or the activation is another one.
 
     Example:
+        >>> import torch
         >>> VectorEncoder(2048, (100, 50))(torch.rand(3, 2048)).shape
         torch.Size([3, 50])
     """

@@ -34,6 +34,8 @@ class Source:
 
 
 TABLES = {
+    "adaptation_module": Source("adaptation_module", adaptation.adaptation_module),
+    "adaptation_sizes": Source("adaptation_module", adaptation.adaptation_sizes),
     "front": Source("generation", generation.front),
     "generation_compared": Source("generation", generation.generation_compared),
     "generation_baselines": Source("generation", generation.generation_baselines),

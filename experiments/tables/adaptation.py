@@ -130,3 +130,39 @@ def _wrongly_adapted(row: Row) -> str:
 
 def _wrongly_kept(row: Row) -> str:
     return f"{row['wrongly_kept']:g} of {row['n_better']}"
+
+
+def adaptation_module(result: Result) -> str:
+    """Accuracy of AdaptationModule by the command line, digits and the mean of the office pairs."""
+    table = Pivot("method", "guarantee")
+    groups = {"MNIST-USPS": ["MNIST-USPS"], "USPS-MNIST": ["USPS-MNIST"], "office": list(OFFICE)}
+    names = {"office": "Office-Caltech-10, mean of 6 pairs"}
+    rows = result["rows"]
+    for group, datasets in groups.items():
+        for row in select(rows, dataset=datasets[:1]):
+            same = {"method": row["method"], "epsilon": row["epsilon"]}
+            of_group = [
+                other
+                for other in rows
+                if other["dataset"] in datasets and same == {name: other[name] for name in same}
+            ]
+            cell = score(row)
+            if len(of_group) > 1:
+                cell = f"{mean(other['mean'] for other in of_group):.1f}"
+            guarantee = f"ε = {row['epsilon']:g}"
+            if row["method"].startswith("source"):
+                guarantee = "no distance"
+            table.add([row["method"], guarantee], column=names.get(group, group), cell=cell)
+    return with_origin(table, result, rows, note="three seeds")
+
+
+def adaptation_sizes(result: Result) -> str:
+    """Time and memory of the configs of Office-31 and VisDA-2017 at full size."""
+    rows = result["full_size"]
+    table = Table(rows)
+    table.text("config", "config")
+    table.number("source records", "n_source", form=",")
+    table.number("target records", "n_target", form=",")
+    table.number("seconds", "seconds", form=".0f")
+    table.number("peak memory, GiB", "peak_gib", form=".1f")
+    return with_origin(table, result, rows)
