@@ -329,12 +329,12 @@ class _Split:
         classes = torch.from_numpy(numbers).long()
         order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
         order = order[:limit]
-        n_kept = max(1, round(_VALIDATION_PART * len(order)))
-        kept = order[:n_kept]
-        used = order[n_kept:]
+        n_validation = max(1, round(_VALIDATION_PART * len(order)))
+        validation = order[:n_validation]
+        train = order[n_validation:]
         return cls(
-            (records[used], classes[used]),
-            (records[kept], classes[kept]),
+            (records[train], classes[train]),
+            (records[validation], classes[validation]),
             class_names,
             source.columns,
         )

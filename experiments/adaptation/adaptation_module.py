@@ -103,7 +103,9 @@ def run_cell(cell: Cell, directory: Path, data: Path | None, *, quick: bool) -> 
         source, target = DIGITS[cell.problem]
         fit("digits_adaptation", source, target, directory, [*_root(data), *words])
     else:
-        source, target = (office_file(letter, data) for letter in cell.problem.split("-"))
+        letters = cell.problem.split("-")
+        source = office_file(letters[0], data)
+        target = office_file(letters[1], data)
         fit("office31_adaptation", source, target, directory, [*OFFICE_OPTIONS, *words])
     seconds = time.monotonic() - started
     adapter = PrivateAdapter.load(directory / "classifier.pt")
