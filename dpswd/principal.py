@@ -336,13 +336,14 @@ class PrincipalSlices(nn.Module):
         """Release means and second moment, and choose the principal directions by them."""
         self.check(records)
         counts, sums = self.means.release(records, rows=self._raw_rows())
-        counts = counts.clamp(min=_LEAST_COUNT * len(records) / len(counts))
+        counts = counts.clamp(min=_LEAST_COUNT * records.n_entries / len(counts))
         noise = self.means.mechanism.sigma
         reference = torch.full((self.features.dim,), 1.0 / self.features.dim)
         self.mean.copy_(class_means(counts, sums, reference.to(sums), noise))
-        self.counts.copy_(counts * (self.plan.batch_size / len(records)))
+        self.counts.copy_(counts * (self.plan.batch_size / records.n_entries))
         total = self.moment.release(records, rows=LabelledRows(self._centred_rows))[0]
-        self._choose_directions(total / len(records), self.moment.mechanism.sigma / len(records))
+        noise = self.moment.mechanism.sigma / records.n_entries
+        self._choose_directions(total / records.n_entries, noise)
 
     @torch.no_grad()
     def release_slices(self, batch: PrivateBatch) -> Release:

@@ -49,6 +49,19 @@ def slices(tmp_path_factory):
     return release_slices(tmp_path_factory.mktemp("slices") / "run")
 
 
+def test_entries_of_units_are_counted_as_entries(tmp_path, slices):
+    """Three records of each person: counts, directions and their variances are those of the records."""
+    n_persons = N // 3
+    records = PrivateRecords(
+        make_images(), Y, classes=range(C), unit=torch.arange(N) % n_persons, per_unit=3
+    )
+    plan = PLAN._replace(n_quantiles=50, batch_size=n_persons)
+    of_units = release_slices(tmp_path / "run", epsilon=1_000.0, records=records, plan=plan)
+    parts = of_units.counts / n_persons
+    torch.testing.assert_close(parts, torch.full((C,), 1 / C), atol=0.02, rtol=0)
+    torch.testing.assert_close(of_units.deviations, slices.deviations, atol=0, rtol=0.2)
+
+
 # Sensitivity
 
 

@@ -571,7 +571,7 @@ class Budget(RunBudget):
         self._resume_point: ResumePoint | None = None
         if not resume:
             Budget.check_free(run_dir)
-        elif not Budget.is_free(run_dir):
+        elif not Budget.is_free(run_dir) or self._has_reserved():
             self._resume_point = ResumePoint()
 
     @staticmethod
@@ -586,6 +586,16 @@ class Budget(RunBudget):
     def check_free(run_dir: str | Path) -> None:
         """Raise an :class:`InputError` if a directory holds the ledger of a run."""
         Processes().broadcast(RunDirectory(Path(run_dir)).check_free)
+
+    def _has_reserved(self) -> bool:
+        """Return whether the run was killed between its entry in the shared ledger and a release.
+
+        It is resumed: a new run would reserve the same budget a second time.
+        """
+        if self.shared_ledger is None:
+            return False
+        directory = RunDirectory(self.run_dir)
+        return bool(Processes().broadcast(directory.has_reserved, self.shared_ledger))
 
     def __enter__(self) -> Self:
         """Calibrate the queries and open the ledger."""

@@ -9,6 +9,7 @@ without a value was not returned. A resumed run draws its noise again, after a l
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from dpswd.accounting.ledger import Draw, Ledger
 from dpswd.accounting.shared_ledger import RunLedger, SharedLedger
 from dpswd.budget.plan import Plan
 from dpswd.budget.statement import RunStatement
-from dpswd.errors import InputError, LedgerError
+from dpswd.errors import DpswdError, InputError, LedgerError
 from dpswd.mechanism import Mechanism
 
 # What the header of a run's ledger states.
@@ -106,6 +107,13 @@ class RunDirectory:
     def check_free(self) -> None:
         """Raise an :class:`InputError` if the directory holds the ledger of a run."""
         Ledger.check_free(self._ledger_path)
+
+    def has_reserved(self, shared: str | Path) -> bool:
+        """Return whether a shared ledger holds the plan of the run in this directory."""
+        with suppress(DpswdError):  # no ledger, or a damaged one
+            own = Ledger.open_existing(self._ledger_path)
+            return own.header.get("run") in SharedLedger.open_existing(shared).runs
+        return False
 
     def create(self, header: dict[str, Any], shared: SharedLedger | None) -> None:
         """Write the header of a new ledger, and reserve its plan in the shared ledger."""

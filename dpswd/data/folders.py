@@ -22,7 +22,7 @@ from dpswd._layout import Array
 from dpswd._progress import passing
 from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least
-from dpswd.data.pixels import GREY_MODES, square_pixels
+from dpswd.data.pixels import GREY_MODES, silent_decoders, square_pixels
 from dpswd.data.reading import ReadOptions, ReadRecords, report_name
 from dpswd.errors import InputError
 from dpswd.records import Stored
@@ -205,6 +205,7 @@ def _most_frequent_form(files: Sequence[Path]) -> _Form:
         # a file that cannot be decoded is reported, or mapped to zeros, when it is read
         with (
             suppress(Exception),
+            silent_decoders(),
             warnings.catch_warnings(action="ignore"),
             Image.open(file) as image,
         ):
@@ -242,7 +243,11 @@ class Images:
         """Decode the images with these numbers (n,) to bytes (n, channels, size, size)."""
         values = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
         decode_one = partial(self._decode_into, values, index.tolist())
-        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        with (
+            silent_decoders(),
+            warnings.catch_warnings(action="ignore"),
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+        ):
             list(pool.map(decode_one, range(len(index))))
         return torch.from_numpy(values)
 

@@ -6,6 +6,11 @@ are composited on white. The orientation that a camera notes is applied. A file 
 is refused, since each frame could be a record.
 """
 
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,36 @@ _WHITE = 255
 _BITS_PER_SAMPLE = 258
 _SAMPLE_FORMAT = 339
 _SIGNED = 2
+
+_STDERR = 2  # file descriptor
+_ABOVE_ALL = logging.CRITICAL + 1
+
+# Descriptor and logger are those of the process, so that one thread at a time may change them.
+_SILENCE = threading.Lock()
+
+
+@contextmanager
+def silent_decoders() -> Iterator[None]:
+    """Drop what decoders write about a damaged image, which would tell of a record.
+
+    Pillow logs, and the C library of TIFF files writes to the file descriptor of stderr.
+    """
+    logger = logging.getLogger("PIL")
+    with _SILENCE:
+        level = logger.level
+        logger.setLevel(_ABOVE_ALL)
+        descriptor = None
+        with suppress(OSError):  # a process may have no stderr
+            descriptor = os.dup(_STDERR)
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.dup2(descriptor, _STDERR)
+                os.close(descriptor)
+            logger.setLevel(level)
 
 
 def square_pixels(path: Path, size: int, channels: int) -> Array:

@@ -1,5 +1,6 @@
 """What a reader of files is asked for, and what it returns."""
 
+import csv
 import os
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records, Stored
 from dpswd.units import Units
 
-# NumPy and zipfile raise these on damaged files.
+# NumPy, zipfile and csv raise these on damaged files.
 _DAMAGED = (
     AttributeError,
     EOFError,
@@ -31,6 +32,7 @@ _DAMAGED = (
     RuntimeError,
     TypeError,
     ValueError,
+    csv.Error,
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -180,7 +182,7 @@ def report_name(path: Path) -> str:
 
 @contextmanager
 def damaged_as_input_error(path: Path) -> Iterator[None]:
-    """Turn the errors of NumPy and zipfile on a damaged file into an InputError."""
+    """Turn the errors of NumPy, zipfile and csv on a damaged file into an InputError."""
     try:
         yield
     except InputError:

@@ -96,14 +96,32 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
-    """Yield the cells of each line that is not empty."""
+    """Yield the cells of each line that is not empty.
+
+    A quotation mark that is not closed would make one cell of all lines up to the next mark, so
+    that one record would hide others. A line break in a cell is therefore refused.
+    """
     with damaged_as_input_error(path), path.open(newline="", encoding="utf-8-sig") as file:
         first_line = file.readline()
         file.seek(0)
         delimiter = max(_DELIMITERS, key=first_line.count)
+        width = 0
+        has_empty_line = False
         for line in csv.reader(file, delimiter=delimiter):
+            if any("\n" in cell or "\r" in cell for cell in line):
+                raise InputError(
+                    f"Expected every record of {path} on a line of its own, got a line break in a "
+                    "cell; close its quotation mark, or take it out."
+                )
+            width = max(width, len(line))
+            has_empty_line = has_empty_line or not line
             if line:
                 yield line
+        if has_empty_line and width == 1:
+            raise InputError(
+                f"Expected a number in every line of {path}, got an empty line, which may be a "
+                "missing entry of its only column; write NA there, or take the line out."
+            )
 
 
 def _header(line: list[str], path: Path) -> list[str]:

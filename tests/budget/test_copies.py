@@ -136,9 +136,6 @@ def test_one_of_two_copies_of_a_killed_run_finishes_it(
     if was_finished and len(list((tmp_path / last / "releases").glob("*.pt"))) == N_RELEASES:
         # A finished run is read from its files, in each copy.
         assert all(map(torch.equal, values, release_all(tmp_path / last, shared)))
-    elif written(tmp_path / last) == 0:
-        release_all(tmp_path / last, shared)  # a run without a release is started anew, and charged
-        assert len(SharedLedger.open_existing(shared).runs) == 3
     else:
         refused(tmp_path / last, shared)
     assert all(map(torch.equal, values, release_all(tmp_path / first, shared)))
@@ -151,10 +148,7 @@ def test_a_copy_of_a_running_run_makes_no_fresh_release(tmp_path, monkeypatch, s
         interrupt(patched, moment, lambda: shutil.copytree(*copy))
         values = release_all(tmp_path / "original", shared, resume=False)
     n_files = len(list((tmp_path / "copy" / "releases").glob("*.pt")))
-    if written(tmp_path / "copy") == 0:
-        release_all(tmp_path / "copy", shared)
-        assert len(SharedLedger.open_existing(shared).runs) == 2
-    elif n_files == N_RELEASES:
+    if n_files == N_RELEASES:
         assert all(map(torch.equal, values, release_all(tmp_path / "copy", shared)))
     else:  # also where the last line is in the copy and its value is not
         n_lines = Ledger.open_existing(shared).n_releases
@@ -318,3 +312,28 @@ def test_a_process_that_is_overtaken_returns_no_other_value(unfinished, monkeypa
         assert torch.equal(opened(unfinished)(), values[0])
     else:
         assert torch.equal(first(), values[0])
+
+
+def test_a_run_that_was_killed_before_its_first_release_keeps_its_part_of_the_shared_budget(
+    tmp_path, monkeypatch
+):
+    """The shared ledger has room for one run of this plan; the resumed run reserves no second one."""
+    shared = SharedLedger.create(
+        tmp_path / "all.jsonl", target_epsilon=2.01, target_delta=1e-5
+    ).path
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(dpswd.release, "_choose_records", killed)
+        with pytest.raises(Killed):
+            release_all(run, shared, resume=False)
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    assert len(release_all(run, shared)) == N_RELEASES
+    assert list(SharedLedger.open_existing(shared).runs) == [
+        Ledger.open_existing(run / "ledger.jsonl").header["run"]
+    ]
+    refused(copy, shared)
+
+
+def killed(*_):
+    raise Killed

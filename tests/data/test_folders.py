@@ -3,7 +3,9 @@
 import io
 import os
 import shutil
+import struct
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -180,6 +182,36 @@ def test_an_unreadable_image_is_refused_or_black(folder, content):
     assert torch.equal(labels, same)
     assert (after != before).flatten(1).any(1).tolist() == [False, False, False, True, False, False]
     assert not after[3].any()
+
+
+def damaged_tiff(kind):
+    """A TIFF file on which Pillow logs a line, or the C library writes one."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 6), (10, 20, 30)).save(buffer, "TIFF", compression="tiff_deflate")
+    content = bytearray(buffer.getvalue())
+    if kind == "samples":
+        entry = content.index(struct.pack("<HHI", 277, 3, 1))  # samples per pixel
+        content[entry + 8] = 59
+    else:
+        start = content.index(b"\x78\x9c")  # of the compressed pixels
+        content[start + 2 : start + 6] = b"\xff" * 4
+    return bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["samples", "pixels"])
+def test_decoders_write_nothing_about_a_damaged_image(folder, kind, capfd, caplog):
+    """Pillow and the C library of TIFF files name sizes and positions of the one damaged image."""
+    (folder / "cats" / "notes.txt").unlink()
+    image = folder / "dogs" / "5.tif"
+    image.write_bytes(damaged_tiff(kind))
+    with suppress(Exception):
+        Image.open(image).load()
+    assert capfd.readouterr().err + caplog.text
+    caplog.clear()
+    for stated in ({"size": 4, "channels": 3}, {"size": 4, "channels": 3, "in_memory": False}):
+        handle = read(folder, classes=["cats", "dogs"], unreadable="zero", **stated)
+        assert not opened(handle)[0][5].any()
+    assert (capfd.readouterr().err, caplog.text) == ("", "")
 
 
 def test_an_image_for_which_memory_is_short_is_not_black(folder, monkeypatch):

@@ -76,6 +76,12 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
         ("", {}, "with records"),
         ("a\n1\n", {"size": 8}, "no size"),
         ("a,b\n1_5,2\n3,4\n", {}, "text or mixed types"),
+        # one record would hide those after it, or be left out
+        ('a,p\n1,anna\n2,"bert\n3,carl\n4,dora\n', {"unit": "p"}, "line break in a cell"),
+        ('a,b\n1,x\n2,"y\n3,x"\n', {"target": "b"}, "line break in a cell"),
+        ("a\n1\n\n3\n", {"unreadable": "zero"}, "empty line.*write NA"),
+        ("a\n1\n2\n\n", {"unreadable": "zero"}, "empty line.*write NA"),
+        ("a,b\n1," + 200_000 * "x" + "\n", {"target": "b"}, "field larger than"),
     ],
 )
 def test_tables_that_do_not_fit(tmp_path, text, options, message):
@@ -86,6 +92,13 @@ def test_tables_that_do_not_fit(tmp_path, text, options, message):
 def test_a_class_of_missing_entries_can_be_stated(tmp_path):
     handle = table(tmp_path, "a,b\n1,x\n2,NA\n", target="b", classes=["x", "NA"])
     assert opened(handle)[1].tolist() == [0, 1]
+
+
+def test_a_missing_entry_of_the_only_column_is_a_record(tmp_path):
+    for missing in ("NA", '""', " "):
+        handle = table(tmp_path, f"a\n1\n{missing}\n3\n", unreadable="zero")
+        assert opened(handle)[0].tolist() == [[1], [0], [3]]
+    assert len(table(tmp_path, "a,b\n1,2\n\n3,4\n\n")) == 2  # lines between records of two columns
 
 
 def test_labels_in_a_table_are_read_one_by_one(tmp_path):
