@@ -14,7 +14,7 @@ from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import Mechanism
 
-__all__ = ["LedgerStatement", "RunLedger", "SharedLedger", "statement"]
+__all__ = ["LedgerStatement", "RunLedger", "SharedLedger", "Standing", "statement"]
 
 _CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest first
     "NOT PRIVATE": "do not hold",
@@ -251,6 +251,35 @@ class RunLedger:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Whether the numbers of all runs in a ledger hold; no number is computed for it.
+
+    Attributes:
+        private: Whether every run is private.
+        sound: Whether the numbers are proven and depend on no condition.
+        sentences: Which runs void or condition them, and how; empty if all are sound.
+    """
+
+    private: bool
+    sound: bool
+    sentences: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Self:
+        """Return the standing of the runs in a ledger."""
+        shortcomings = _shortcomings(ledger)
+        sentences = [
+            f"{shortcoming.kind}: run {shortcoming.run}: {shortcoming.reason}."
+            for shortcoming in shortcomings
+        ]
+        if shortcomings:
+            gravest = _CONSEQUENCES[shortcomings[0].kind]
+            sentences.append(f"The numbers for all runs together {gravest}.")
+        private = all(shortcoming.kind != "NOT PRIVATE" for shortcoming in shortcomings)
+        return cls(private, not shortcomings, tuple(sentences))
+
+
+@dataclass(frozen=True)
 class LedgerStatement:
     """Cost of all plans in a ledger.
 
@@ -276,14 +305,8 @@ def statement(ledger: Ledger) -> LedgerStatement:
     """
     account = PrivacyAccountant.from_groups(ledger.planned(), ledger.accountant)
     guarantee = account.guarantee(ledger.delta)
-    shortcomings = _shortcomings(ledger)
-    sentences = [
-        f"{shortcoming.kind}: run {shortcoming.run}: {shortcoming.reason}."
-        for shortcoming in shortcomings
-    ]
-    if shortcomings:
-        gravest = _CONSEQUENCES[shortcomings[0].kind]
-        sentences.append(f"The numbers for all runs together {gravest}.")
+    standing = Standing.of(ledger)
+    sentences = list(standing.sentences)
     assumptions = guarantee.assumptions
     if ledger.shared:
         adaptivity = _adaptivity(ledger, account)
@@ -296,8 +319,8 @@ def statement(ledger: Ledger) -> LedgerStatement:
         sentences += [cost, adaptivity]
     guarantee = dataclasses.replace(
         guarantee,
-        private=all(shortcoming.kind != "NOT PRIVATE" for shortcoming in shortcomings),
-        sound=guarantee.sound and not shortcomings,
+        private=standing.private,
+        sound=guarantee.sound and standing.sound,
         assumptions=assumptions,
     )
     return LedgerStatement(guarantee, " ".join(sentences))

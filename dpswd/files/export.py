@@ -213,6 +213,21 @@ def write_folder(
     files = []
     for position, (image, folder) in enumerate(zip(images, folders, strict=True)):
         files.append(f"{folder}{position:0{n_digits}d}.png")
-        save = partial(Image.fromarray(image).save, format="PNG")
-        atomic_write(path / files[-1], save)
+        content = io.BytesIO()
+        Image.fromarray(image).save(content, format="PNG")
+        _write_quickly(path / files[-1], content.getvalue())
     return files
+
+
+def _write_quickly(path: Path, content: bytes) -> None:
+    """Write one of thousands of files of a new folder, without waiting for the disk.
+
+    After a power cut the folder may be incomplete; it is drawn again from the generator.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise InputError(
+            f"Expected to write {path}, got: {error.strerror}; choose a writable directory."
+        ) from None

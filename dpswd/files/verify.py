@@ -21,7 +21,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpswd.accounting.ledger import Ledger
 from dpswd.accounting.recompute import CURVE_FPR, Recomputed, recompute
-from dpswd.accounting.shared_ledger import statement
+from dpswd.accounting.shared_ledger import Standing
 from dpswd.errors import DpswdError
 from dpswd.files.manifest import MANIFEST, Manifest, files_of, sha256
 
@@ -110,13 +110,13 @@ def verify(bundle: str | Path, fingerprint: str | None = None) -> Verification:
     try:
         ledger = Ledger.open_existing(bundle / LEDGER)
         problems += _ledger_problems(ledger, manifest)
-        standing = statement(ledger)
+        standing = Standing.of(ledger)
         guarantee = recompute(ledger)
         computed = {
             "ledger_head": ledger.head,
-            "private": standing.guarantee.private,
-            "sound": standing.guarantee.sound,
-            "remarks": standing.sentence,
+            "private": standing.private,
+            "sound": standing.sound,
+            "remarks": _remarks(ledger, standing),
             "unit": ledger.header.get("unit", "one record"),
             "guarantee": guarantee,
         }
@@ -173,6 +173,17 @@ def _config_problems(ledger: Ledger, files: Mapping[str, Path]) -> list[str]:
 
 
 # The ledger
+
+
+def _remarks(ledger: Ledger, standing: Standing) -> str:
+    """Return what voids or conditions the numbers, and that other runs share the budget."""
+    sentences = list(standing.sentences)
+    if ledger.header.get("shared"):
+        sentences.append(
+            "Other runs share the budget of this run. Their costs add up; the numbers above are of "
+            "this run alone."
+        )
+    return " ".join(sentences)
 
 
 def _ledger_problems(ledger: Ledger, manifest: Manifest | None) -> list[str]:

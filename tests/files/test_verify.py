@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from dpswd import PrivateGenerator
+from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import digest
+from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.errors import InputError
 from dpswd.files.manifest import Manifest
 from dpswd.files.publish import publish
@@ -199,6 +201,31 @@ def test_numbers_in_the_files_are_not_trusted(bundle):
         "privacy.json: states epsilon = 0.5",
         "privacy.json: states mu = 0.1",
     ]
+
+
+def test_no_accountant_but_dp_accounting_is_asked(original, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("another accountant was asked")
+
+    for name in ("get_epsilon", "get_mu_and_regret", "guarantee", "profile"):
+        monkeypatch.setattr(PrivacyAccountant, name, refuse)
+    monkeypatch.setattr("dpswd.accounting.accountant.PLDConverter", refuse)
+    assert verify(original).problems == ()
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.PrivacyWarning")
+def test_a_shared_budget_is_remarked(tmp_path):
+    shared = tmp_path / "all.jsonl"
+    SharedLedger.create(shared, target_epsilon=10.0, target_delta=1e-4)
+    pixels = np.random.default_rng(0).random((60, 8, 8)).astype(np.float32)
+    estimator = PrivateGenerator(
+        epsilon=5, delta=1e-4, run_dir=tmp_path / "run", shared_ledger=shared, verbose=False
+    )
+    estimator.fit(pixels).save(tmp_path / "run" / "generator.pt")
+    publish(tmp_path / "run", tmp_path / "bundle", n=3)
+    verification = verify(tmp_path / "bundle")
+    assert verification.problems == ()
+    assert "Other runs share" in verification.remarks
 
 
 # Without torch
