@@ -70,6 +70,8 @@ def show(result: dict[str, Any]) -> None:
     if "n_records" in result:
         print(result["summary"])
         n_records = f"{result['n_records']:,} synthetic records"
+        if not result["n_records"]:
+            n_records = "a classifier"
         print(f"Bundle:      {result['bundle']} ({n_records}, {result['n_files']:,} files)")
         fields = "the intended use"
         if result["licence"] is None:

@@ -13,12 +13,9 @@ than for non-members (records of the same population that were not used):
 The reference sample is one half of the non-members; the scores of the other half are compared with
 those of members.
 
-Bound. Let records be exchangeable, and a mechanism :math:`\mu`-Gaussian differentially private
-under replace-one. For a fixed candidate x and other records, the released file is distributed by
-:math:`P` if x is a member and by :math:`Q` if another record stands in its place. Every test of P
-against Q has :math:`TPR \le G(FPR)`, :math:`G(a) = \Phi(\Phi^{-1}(a) + \mu)` (Dong2022). G is
-concave, so the inequality also holds for averages over candidates and other records (Jensen): the
-expected ROC curve of any attack lies below G, and its area is at most :math:`\Phi(\mu / \sqrt 2)`.
+Bound. Under :math:`\mu`-GDP, no attack has :math:`TPR > G(FPR)`, :math:`G(a) = \Phi(\Phi^{-1}(a) +
+\mu)`, nor an AUC above :math:`\Phi(\mu / \sqrt 2)`, on average over the population
+(docs/theory/accounting.md, Proposition 34).
 
 An attack that finds nothing proves nothing: another one may find more. An attack that exceeds the
 bound, by more than chance, shows a mistake: in the mechanism, in the account, or in what was given

@@ -1,7 +1,8 @@
-"""Dataset card of a bundle: ``README.md`` with YAML front matter, as dataset hubs read it."""
+"""Cards of a bundle: ``README.md`` with YAML front matter, as hubs of data sets and models read it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import yaml  # type: ignore[import-untyped]
 
@@ -19,25 +20,45 @@ _LARGEST_SIZE = "1M<n<10M"
 
 # A licence that hubs accept, until the author states one.
 _NO_LICENCE = "unknown"
-_FILL_IN = "# fill in: the licence of the synthetic records"
+_FILL_IN = "# fill in: the licence of what is published"
+
+_TAGS = ["differential-privacy", "dpswd"]
+_DRAWN = {
+    "equal": "every class equally often",
+    "released": "classes in the released proportions",
+}
+
+_RECORDS = (
+    "{n:,} synthetic records, drawn from a generator that was fitted to noisy statistics of "
+    "private records."
+)
+_USE_OF_RECORDS = (
+    "Fill in: what the real records are, who may use the synthetic ones for what, and what they "
+    "must not be used for. Rare groups and details below the noise are missing from synthetic "
+    "records."
+)
+_CLASSIFIER = (
+    "A classifier that was trained on labelled public records and adapted to private ones, of "
+    "which noisy statistics alone were used."
+)
+_USE_OF_CLASSIFIER = (
+    "Fill in: what the public and the private records are, how well the classifier does on records "
+    "that may be looked at, and what it must not be used for. `dpswd predict classifier.pt DATA` "
+    "gives the classes of new records."
+)
 
 _BODY = """\
 # {title}
 
-{banner}{n:,} synthetic records, drawn from a generator that was fitted to noisy statistics of
-private records.
+{banner}{intro}
 
-**{numbers}**
+{pictures}**{numbers}**
 
 {attack}
 
 {caveats}| | |
 |---|---|
-| protected | {protected} |
-| public | {public} |
-| records | {n:,}, {drawn} (seed {seed}) |
-| files | {files} |
-| run | {run}, dpswd {version} |
+{rows}
 
 ## Verify
 
@@ -56,111 +77,171 @@ and every release.
 
 ## Intended use
 
-Fill in: what the real records are, who may use the synthetic ones for what, and what they must not
-be used for. Rare groups and details below the noise are missing from synthetic records.
+{use}
 """
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a bundle has besides the files of the run.
+    """What a bundle publishes.
 
     Attributes:
-        n_records: Number of synthetic records.
-        drawn: In which proportions of the classes they were drawn, in words.
-        seed: Seed of the draw.
-        shape: Shape of a record.
-        classes: Names of the classes; empty without classes.
-        files: Names of the parts of the bundle, for the card.
-        data_files: Path or pattern of the records, for hubs.
-        licence: Licence of the synthetic records; ``None`` leaves it to be filled in.
+        intro: The first sentence of the card.
+        use: What to fill in about the intended use.
+        rows: Lines of the table of the card, by their names.
+        front: Keys of the front matter that hubs know, besides title and licence.
+        files: Names of the files, for the card.
+        n_records: Number of synthetic records; 0 for a classifier.
     """
 
-    n_records: int
-    drawn: str
-    seed: int
-    shape: tuple[int, ...]
-    classes: tuple[str, ...]
+    intro: str
+    use: str
+    rows: dict[str, str]
+    front: dict[str, Any]
     files: tuple[str, ...]
-    data_files: str
-    licence: str | None
+    n_records: int = 0
 
-    @property
-    def task(self) -> str | None:
-        """Name of the task that hubs know; ``None`` for rows without classes."""
-        if len(self.shape) > 1 and self.classes:
-            return "image-classification"
-        if len(self.shape) > 1:
-            return "unconditional-image-generation"
-        if self.classes:
-            return "tabular-classification"
-        return None
+    @classmethod
+    def of_records(
+        cls,
+        n: int,
+        shape: Sequence[int],
+        classes: Sequence[str],
+        proportions: str,
+        seed: int,
+        data_files: str,
+        files: Sequence[str],
+    ) -> Self:
+        """Return what is said about synthetic records.
 
-    @property
-    def size_category(self) -> str:
-        """Category of the number of records, as hubs name it."""
-        for limit, name in _SIZES.items():
-            if self.n_records < limit:
-                return name
-        return _LARGEST_SIZE
+        Args:
+            n: Number of records.
+            shape: Shape of a record.
+            classes: Names of the classes; empty without classes.
+            proportions: ``"equal"`` or ``"released"``.
+            seed: Seed of the draw.
+            data_files: Path or pattern of the records, for hubs.
+            files: Names of the files of records, for readers.
+        """
+        drawn = _DRAWN[proportions] if classes else "without classes"
+        front: dict[str, Any] = {"size_categories": [_size_category(n)]}
+        task = _task(shape, classes)
+        if task is not None:
+            front["task_categories"] = [task]
+        front["tags"] = ["synthetic", *_TAGS]
+        splits = [{"split": "train", "path": data_files}]
+        front["configs"] = [{"config_name": "default", "data_files": splits}]
+        return cls(
+            intro=_RECORDS.format(n=n),
+            use=_USE_OF_RECORDS,
+            rows={"records": f"{n:,}, {drawn} (seed {seed})"},
+            front=front,
+            files=tuple(files),
+            n_records=n,
+        )
+
+    @classmethod
+    def of_classifier(cls, shape: Sequence[int], classes: Sequence[str], verdict: str) -> Self:
+        """Return what is said about an adapted classifier.
+
+        Args:
+            shape: Shape of a record.
+            classes: Names of the classes.
+            verdict: What the adaptation did, in one sentence.
+        """
+        return cls(
+            intro=_CLASSIFIER,
+            use=_USE_OF_CLASSIFIER,
+            rows={"classes": ", ".join(classes), "adaptation": verdict},
+            front={
+                "library_name": "dpswd",
+                "pipeline_tag": _task(shape, classes),
+                "tags": ["domain-adaptation", *_TAGS],
+            },
+            files=(),
+        )
 
 
-def card(report: Report, contents: Contents) -> str:
-    """Return the text of ``README.md``."""
-    front = yaml.safe_dump(_front_matter(report, contents), sort_keys=False, allow_unicode=True)
-    if contents.licence is None:
+def _task(shape: Sequence[int], classes: Sequence[str]) -> str | None:
+    """Return the name of the task that hubs know; ``None`` for rows without classes."""
+    if len(shape) > 1 and classes:
+        return "image-classification"
+    if len(shape) > 1:
+        return "unconditional-image-generation"
+    if classes:
+        return "tabular-classification"
+    return None
+
+
+def _size_category(n: int) -> str:
+    """Return the category of a number of records, as hubs name it."""
+    for limit, name in _SIZES.items():
+        if n < limit:
+            return name
+    return _LARGEST_SIZE
+
+
+def card(report: Report, contents: Contents, licence: str | None) -> str:
+    """Return the text of ``README.md``.
+
+    Args:
+        report: The report of the run.
+        contents: What the bundle publishes.
+        licence: Its licence; ``None`` leaves it to be filled in.
+    """
+    content = _front_matter(report, contents, licence)
+    front = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    if licence is None:
         front = front.replace(_NO_LICENCE, f"{_NO_LICENCE}  {_FILL_IN}", 1)
     return f"---\n{front}---\n\n{_body(report, contents)}"
 
 
-def _front_matter(report: Report, contents: Contents) -> dict[str, Any]:
+def _front_matter(report: Report, contents: Contents, licence: str | None) -> dict[str, Any]:
     """Return what hubs read, and the guarantee by name."""
-    front: dict[str, Any] = {
-        "license": contents.licence or _NO_LICENCE,
-        "pretty_name": report.title,
-        "size_categories": [contents.size_category],
-    }
-    if contents.task is not None:
-        front["task_categories"] = [contents.task]
-    front["tags"] = ["synthetic", "differential-privacy", "dpswd"]
-    data_files = [{"split": "train", "path": contents.data_files}]
-    front["configs"] = [{"config_name": "default", "data_files": data_files}]
     guarantee = report.guarantee
-    front[CARD_KEY] = {
-        "private": report.private,
-        "sound": report.sound,
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "mu": guarantee.mu,
-        "regret": guarantee.regret,
-        "neighboring_relation": report.releases.neighboring_relation,
-        "unit": report.records.unit,
-        "n_private": report.records.size,
-        "accountant": report.accountant,
-        "conditions": list(report.conditions),
-        "run": report.runs.this,
-        "ledger_head": report.ledger.head,
+    return {
+        "license": licence or _NO_LICENCE,
+        "pretty_name": report.title,
+        **contents.front,
+        CARD_KEY: {
+            "private": report.private,
+            "sound": report.sound,
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "mu": guarantee.mu,
+            "regret": guarantee.regret,
+            "neighboring_relation": report.releases.neighboring_relation,
+            "unit": report.records.unit,
+            "n_private": report.records.size,
+            "accountant": report.accountant,
+            "conditions": list(report.conditions),
+            "run": report.runs.this,
+            "ledger_head": report.ledger.head,
+        },
     }
-    return front
 
 
 def _body(report: Report, contents: Contents) -> str:
     """Return the text below the front matter."""
     warning = banner(report)
     sentences = summary(report)
+    lines = {
+        "protected": " ".join(report.protected),
+        "public": " ".join(report.public),
+        **contents.rows,
+    }
+    rows = [f"| {name} | {escape(text)} |" for name, text in lines.items()]
+    rows.append("| files | " + ", ".join(f"`{name}`" for name in contents.files) + " |")
+    rows.append(f"| run | {report.runs.this}, dpswd {__version__} |")
     return _BODY.format(
         title=escape(report.title),
         banner="" if warning is None else f"> **{warning.title}.** {escape(warning.text)}\n\n",
-        n=contents.n_records,
+        intro=contents.intro,
+        pictures="".join(f"![Synthetic records]({name})\n\n" for name in report.pictures),
         numbers=escape(sentences.numbers),
         attack=escape(sentences.attack),
         caveats="".join(f"{escape(caveat)}\n\n" for caveat in report.caveats),
-        protected=escape(" ".join(report.protected)),
-        public=escape(" ".join(report.public)),
-        drawn=contents.drawn,
-        seed=contents.seed,
-        files=", ".join(f"`{name}`" for name in contents.files),
-        run=report.runs.this,
-        version=__version__,
+        rows="\n".join(rows),
         not_covered="\n".join(f"- {escape(line)}" for line in report.not_covered),
+        use=contents.use,
     )

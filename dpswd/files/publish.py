@@ -7,6 +7,7 @@ on private records. tests/noninterference/test_publish.py compares the bundles o
 byte.
 """
 
+import secrets
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import Ledger
 from dpswd.errors import InputError
+from dpswd.estimators.adapter import PrivateAdapter
 from dpswd.estimators.generator import PrivateGenerator
 from dpswd.files.card import Contents, card
 from dpswd.files.export import export, write_csv, write_folder
-from dpswd.files.generators import write_generator
 from dpswd.files.manifest import MANIFEST, Manifest, sha256
 from dpswd.files.pictures import save_columns, save_samples
 from dpswd.files.verify import CARD, CONFIG, LEDGER, PRIVACY, verify
@@ -34,6 +35,7 @@ from dpswd.report.render import render
 __all__ = ["Bundle", "publish", "reseal"]
 
 GENERATOR = "generator.pt"
+CLASSIFIER = "classifier.pt"
 
 # Files of a run that a bundle holds as they are.
 _COPIED = (LEDGER, PRIVACY, CONFIG)
@@ -48,7 +50,7 @@ class Bundle:
 
     Attributes:
         path: The folder.
-        n_records: Number of synthetic records.
+        n_records: Number of synthetic records; 0 for a classifier.
         n_files: Number of files, the manifest included.
         guarantee: Guarantee of the records.
         fingerprint: SHA-256 of the manifest; publish it elsewhere, too.
@@ -75,7 +77,8 @@ def publish(
     """Write a bundle of a finished run.
 
     Args:
-        run_dir: Directory of a run with ``generator.pt``, ledger and ``privacy.json``.
+        run_dir: Directory of a run with ``generator.pt`` or ``classifier.pt``, ledger and
+            ``privacy.json``. The bundle of a classifier has the classifier and no records.
         out: The new folder.
         n: Number of synthetic records; by default as many as private ones, at most 10,000.
         proportions: ``"equal"`` or ``"released"``, of the classes.
@@ -85,8 +88,8 @@ def publish(
         title: Title; by default that of the report.
 
     Raises:
-        InputError: If the run is not finished, is NOT PRIVATE, contradicts itself, or its generator
-            depends on releases that its ledger does not have. No file is left then.
+        InputError: If the run is not finished, is NOT PRIVATE, contradicts itself, or its weights
+            depend on releases that its ledger does not have. No file is left then.
 
     Example:
         >>> import tempfile
@@ -111,27 +114,35 @@ def publish(
     _check_finished(run_dir)
     report, _ = collect(run_dir, title=title, extras=False)
     _check_private(report, run_dir)
-    estimator = PrivateGenerator.load(run_dir / GENERATOR)
-    _check_generator(estimator.guarantee_, report, run_dir)
+    model = _read_model(run_dir)
+    _check_weights(model.guarantee_, report, run_dir)
     if n is None:
         n = min(report.records.size, MAX_RECORDS)
-    partial = out.with_name(f"{out.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = out.with_name(f"{out.name}.part-{secrets.token_hex(4)}")
     try:
-        estimator.random_state = seed
-        contents = _write_records(estimator, partial, n, proportions, licence)
+        if isinstance(model, PrivateGenerator):
+            model.random_state = seed
+            contents = _write_records(model, partial, n, proportions)
+        else:
+            contents = _write_classifier(model, partial)
         _copy(run_dir, partial)
-        if generator:
-            write_generator(estimator.generator_, partial / GENERATOR, estimator.guarantee_)
+        if generator and isinstance(model, PrivateGenerator):
+            model.save(partial / GENERATOR)
         report = render(partial, title=report.title)  # shows the pictures of this bundle
         contents = replace(contents, files=(*contents.files, *_top_level_files(partial)))
-        atomic_write(partial / CARD, card(report, contents).encode())
+        atomic_write(partial / CARD, card(report, contents, licence).encode())
         manifest = _seal(partial, report)
         partial.rename(out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return Bundle(out, n, len(manifest.files) + 1, estimator.guarantee_, manifest.fingerprint)
+    return Bundle(
+        path=out,
+        n_records=contents.n_records,
+        n_files=len(manifest.files) + 1,
+        guarantee=model.guarantee_,
+        fingerprint=manifest.fingerprint,
+    )
 
 
 def reseal(bundle: str | Path) -> str:
@@ -163,11 +174,11 @@ def reseal(bundle: str | Path) -> str:
 
 
 def _check_finished(run_dir: Path) -> None:
-    """Refuse a directory without a generator, or with an incomplete ledger."""
-    if not (run_dir / GENERATOR).is_file():
+    """Refuse a directory without weights, or with an incomplete ledger."""
+    if not any((run_dir / name).is_file() for name in (GENERATOR, CLASSIFIER)):
         raise InputError(
-            f"Expected {GENERATOR} in {run_dir}, got none; publish takes the directory of a "
-            "finished run of dpswd generate or fit."
+            f"Expected {GENERATOR} or {CLASSIFIER} in {run_dir}, got none; publish takes the "
+            "directory of a finished run of dpswd generate, fit or adapt."
         )
     if Ledger.open_existing(run_dir / LEDGER).torn:
         raise InputError(
@@ -185,36 +196,43 @@ def _check_private(report: Report, run_dir: Path) -> None:
         )
 
 
-def _check_generator(guarantee: Guarantee, report: Report, run_dir: Path) -> None:
-    """Refuse a generator that depends on other releases than those of the ledger."""
+def _read_model(run_dir: Path) -> PrivateGenerator | PrivateAdapter:
+    """Return the generator of a run, or its classifier if it has no generator."""
+    if (run_dir / GENERATOR).is_file():
+        return PrivateGenerator.load(run_dir / GENERATOR)
+    return PrivateAdapter.load(run_dir / CLASSIFIER)
+
+
+def _check_weights(guarantee: Guarantee, report: Report, run_dir: Path) -> None:
+    """Refuse weights that depend on other releases than those of the ledger."""
     runs = set(guarantee.weights_from_runs) | {guarantee.run}
     if not guarantee.private or runs != {report.runs.this}:
         names = ", ".join(sorted(str(run) for run in runs))
         raise InputError(
-            f"Expected a {GENERATOR} in {run_dir} whose weights depend on run {report.runs.this} "
-            f"alone, got one of {names}: the ledger does not cover it."
+            f"Expected weights in {run_dir} that depend on run {report.runs.this} alone, got those "
+            f"of {names}: the ledger does not cover them."
         )
 
 
 # Parts of a bundle
 
 
-def _write_records(
-    estimator: PrivateGenerator, folder: Path, n: int, proportions: str, licence: str | None
-) -> Contents:
+def _write_classifier(adapter: PrivateAdapter, folder: Path) -> Contents:
+    """Write the classifier."""
+    adapter.save(folder / CLASSIFIER)
+    classes = [str(name) for name in adapter.classes_.tolist()]
+    return Contents.of_classifier(adapter.classifier_.space.shape, classes, adapter.verdict_)
+
+
+def _write_records(estimator: PrivateGenerator, folder: Path, n: int, proportions: str) -> Contents:
     """Draw records and write them, with a picture, as hubs read them."""
     generator = estimator.generator_
     records, labels = estimator.sample(n, proportions=proportions)
     classes: list[Any] | None = None
     names: tuple[str, ...] = ()
-    drawn = "without classes"
     if estimator.classes_ is not None:
         classes = estimator.classes_.tolist()
         names = tuple(str(name) for name in classes)
-        drawn = {
-            "equal": "every class equally often",
-            "released": "classes in the released proportions",
-        }[proportions]
     if len(generator.sample_shape) == 3:
         layout = generator.layout
         files = write_folder(folder / "data" / "train", records, labels, layout, classes)
@@ -234,15 +252,14 @@ def _write_records(
         if generator.layout is not None and generator.layout.columns is not None:
             values = {"synthetic": np.asarray(records)}
             save_columns(folder / "columns.png", values, generator.layout.columns)
-    return Contents(
-        n_records=n,
-        drawn=drawn,
+    return Contents.of_records(
+        n,
+        generator.sample_shape,
+        names,
+        proportions,
         seed=int(estimator.random_state or 0),
-        shape=tuple(generator.sample_shape),
-        classes=names,
-        files=tuple(paths),
         data_files=data_files,
-        licence=licence,
+        files=paths,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from dpswd import PrivateGenerator, PrivateRecords
+from dpswd import PrivateAdapter, PrivateGenerator, PrivateRecords
 from dpswd.commands.main import main
 from dpswd.data import read_public
 from dpswd.errors import InputError
@@ -102,6 +102,28 @@ def test_tables_are_csv(tmp_path):
     assert "# fill in" in (tmp_path / "bundle" / "README.md").read_text()
 
 
+def test_a_classifier_is_published_with_a_model_card(tmp_path):
+    generator = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    source = generator.normal(size=(80, 4)) + 3 * labels[:, None]
+    target = generator.normal(size=(80, 4)) + 3 * labels[:, None] + 1
+    run = tmp_path / "run"
+    adapter = PrivateAdapter(epsilon=5, delta=1e-4, run_dir=run, verbose=False)
+    domain = np.repeat([1, -1], 80)
+    adapter.fit(np.concatenate([source, target]), np.tile(labels, 2), domain)
+    adapter.save(run / "classifier.pt")
+    bundle = publish(run, tmp_path / "bundle")
+    assert bundle.n_records == 0
+    assert verify(bundle.path).problems == ()
+    assert not (bundle.path / "data").exists()
+    published = PrivateAdapter.load(bundle.path / "classifier.pt")
+    assert np.array_equal(published.predict(target), adapter.predict(target))
+    front = front_matter(bundle.path / "README.md")
+    assert front["library_name"] == "dpswd"
+    assert front["pipeline_tag"] == "tabular-classification"
+    assert front["differential_privacy"]["private"]
+
+
 def test_the_same_seed_gives_the_same_bundle(run, tmp_path):
     fingerprints = {publish(run, tmp_path / name, n=4).fingerprint for name in ("a", "b")}
     other = publish(run, tmp_path / "c", n=4, seed=1).fingerprint
@@ -125,7 +147,7 @@ def check_refused(run, out, message):
     with pytest.raises(InputError, match=message):
         publish(run, out, n=4)
     assert not out.exists()
-    assert not out.with_name(out.name + ".part").exists()
+    assert not list(out.parent.glob("*.part*"))
 
 
 def test_a_run_without_generator_is_refused(run, tmp_path):
