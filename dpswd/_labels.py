@@ -70,7 +70,11 @@ class Labels:
 
 
 def as_labels(
-    y: Any, classes: Iterable[Any] | None = None, *, min_classes: int = MIN_CLASSES
+    y: Any,
+    classes: Iterable[Any] | None = None,
+    *,
+    min_classes: int = MIN_CLASSES,
+    missing_is_class: bool = False,
 ) -> Labels:
     """Read the labels of records.
 
@@ -79,6 +83,8 @@ def as_labels(
         classes: Public list of classes. Without it, the classes are the integers from 0 to the
             largest one, or the names that occur.
         min_classes: Least number of classes; 1 for test records, which may be of one class.
+        missing_is_class: Whether labels such as ``nan`` and ``None`` are classes of these names,
+            where no classes are stated; for synthetic records, which have classes that were stated.
 
     Raises:
         InputError: If a label is no stated class, or the labels are no classes.
@@ -88,7 +94,7 @@ def as_labels(
     keys = [label_key(value) for value in values]
     notice = None
     if classes is None:
-        classes = _occurring_classes(values, keys)
+        classes = _occurring_classes(values, keys, missing_is_class=missing_is_class)
         notice = taken_from_records(classes=classes)
         remedy = "pass classes= (--classes), the list of them"
     else:
@@ -210,13 +216,15 @@ def _distinct(labels: Array) -> tuple[list[Any], Array]:
     return list(values), places
 
 
-def _occurring_classes(values: Sequence[Any], keys: Sequence[Key]) -> list[Any]:
+def _occurring_classes(
+    values: Sequence[Any], keys: Sequence[Key], *, missing_is_class: bool
+) -> list[Any]:
     """Return the classes of labels without stated ones.
 
     Raises:
         InputError: If a label is missing or no integer, or there are too many classes.
     """
-    if any(key in _MISSING_KEYS for key in keys):
+    if not missing_is_class and any(key in _MISSING_KEYS for key in keys):
         raise InputError(
             "Expected a class for every record, got a missing label; give such records a class of "
             "their own, and pass classes= (--classes), the list of them."

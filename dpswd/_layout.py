@@ -180,7 +180,8 @@ def column_order(columns: Sequence[str], expected: Sequence[str], data: str) -> 
     if sorted(columns) != sorted(expected):
         raise InputError(
             f"Expected the columns {', '.join(expected)} in {data}, got {', '.join(columns)}; "
-            "rename them, or name the column of classes by target= (--target)."
+            "rename them, or name the column of classes by target= (--target), that of persons by "
+            "unit= (--unit)."
         )
     return [list(columns).index(name) for name in expected]
 

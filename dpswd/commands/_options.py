@@ -83,6 +83,16 @@ def add_units(parser: Any) -> None:
     )
 
 
+def add_left_out_unit(parser: Any) -> None:
+    """Add the option that names persons in records that are no part of a run."""
+    parser.add_argument(
+        "--unit",
+        metavar="COLUMN|folder",
+        help="what names the person of each real record, to leave it out: a column, or folder "
+        "(of images)",
+    )
+
+
 def read_records(
     arguments: Namespace, constants: dict[str, Any], *, in_memory: bool | None = None
 ) -> "PrivateRecords":

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
 from dpswd._validate import at_least, nonnegative
-from dpswd.commands._options import FORMATS, add_reading, refuse_run_directory, run_around
+from dpswd.commands._options import (
+    FORMATS,
+    add_left_out_unit,
+    add_reading,
+    refuse_run_directory,
+    run_around,
+)
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="records of the same population that were not used; of a benchmark, the test part",
     )
     add_reading(parser)
+    add_left_out_unit(parser)
     parser.add_argument(
         "--mu", type=float, help="of the guarantee (default: from the ledger beside SYNTHETIC)"
     )
@@ -61,7 +68,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     picture = directory / "attack.png"
     check_new(path)
     check_new(picture)
-    reading = {"root": arguments.root, "unreadable": arguments.unreadable, "min_classes": 1}
+    reading = {
+        "root": arguments.root,
+        "unreadable": arguments.unreadable,
+        "min_classes": 1,
+        "missing_is_class": True,  # as a class that was stated
+    }
 
     def read(source: str) -> "Benchmark":
         target = target_of(source, arguments.root, arguments.target, "class")
@@ -70,6 +82,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     synthetic = read(data)
     if len(synthetic.shape) == 3:
         reading |= {"size": synthetic.shape[1], "channels": synthetic.shape[0]}
+    reading |= {"unit": arguments.unit}
     members = read(arguments.members)
     non_members = read(arguments.non_members)
     unused = non_members.test or non_members.train

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
-from dpswd.commands._options import add_reading, refuse_run_directory
+from dpswd.commands._options import add_left_out_unit, add_reading, refuse_run_directory
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "test", metavar="TEST", help="real records that you may look at, or a benchmark"
     )
     add_reading(parser)
+    add_left_out_unit(parser)
     parser.add_argument(
         "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"
     )
@@ -43,7 +44,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data.tables import target_of
 
     root = arguments.root
-    reading = {"root": root, "unreadable": arguments.unreadable}
+    reading = {
+        "root": root,
+        "unreadable": arguments.unreadable,
+        "missing_is_class": True,  # as a class that was stated
+    }
     target_names = (arguments.target, "class")
     synthetic = read_public(
         arguments.synthetic, **reading, target=target_of(arguments.synthetic, root, *target_names)
@@ -55,6 +60,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         **reading,
         target=target_of(arguments.test, root, *target_names),
         min_classes=1,
+        unit=arguments.unit,
     )
     real = _in_order(real, synthetic, arguments.test)
     public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import check_new
-from dpswd.commands._options import FORMATS, add_reading
+from dpswd.commands._options import FORMATS, add_left_out_unit, add_reading
 from dpswd.errors import InputError
 
 
@@ -18,6 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("data", metavar="DATA", help=f"new records: {FORMATS}")
     add_reading(parser)
+    add_left_out_unit(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -45,6 +46,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         adapter.classifier_.columns,
         root=arguments.root,
         target=arguments.target,
+        unit=arguments.unit,
         unreadable=arguments.unreadable,
     )
     predictions = adapter.predict(target.records)

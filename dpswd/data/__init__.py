@@ -119,8 +119,9 @@ def read_public(data: str | Path, **options: Any) -> Benchmark:
     Args:
         data: As in :func:`read`.
         options: ``root``, ``size`` and ``channels`` (without effect on records other than images
-            of a folder), ``classes``, ``labelled``, ``target`` and ``unreadable`` of :func:`read`,
-            and ``min_classes``, which is 1 for test records of one class.
+            of a folder), ``classes``, ``labelled``, ``target``, ``unit`` and ``unreadable`` of
+            :func:`read`; ``min_classes``, which is 1 for test records of one class; and
+            ``missing_is_class``, with which labels such as ``None`` are classes of these names.
 
     Example:
         >>> len(read_public("digits").test)

@@ -149,7 +149,12 @@ def _read_part(path: Path, loaders: Loaders, part: _Part, options: ReadOptions) 
     layout = layout_of(array.shape, array.dtype)
     labels: Labels | None = None
     if part.labels is not None:
-        labels = as_labels(loaders[part.labels](), options.classes, min_classes=options.min_classes)
+        labels = as_labels(
+            loaders[part.labels](),
+            options.classes,
+            min_classes=options.min_classes,
+            missing_is_class=options.missing_is_class,
+        )
     sample_shape = convert(array[:0], layout, options.unreadable).shape[1:]
     mapped = _MappedRecords(path, part, layout, options.unreadable, _stamp(path, part))
     dtype = torch.uint8 if layout.as_bytes else torch.float32

@@ -54,6 +54,7 @@ class ReadOptions:
     download: bool = False
     in_memory: bool | None = None
     min_classes: int = MIN_CLASSES
+    missing_is_class: bool = False
 
     def __post_init__(self) -> None:
         choice(("refuse", "zero"), unreadable=self.unreadable)

@@ -20,6 +20,7 @@ from dpswd.errors import InputError
 
 # Ends of sentences.
 TARGET = "name the column of classes by target= (--target)"
+UNIT = "name the column of persons by unit= (--unit)"
 _ADD_NAMES = "write a line of names above the records"
 
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
@@ -108,7 +109,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
         width = 0
         has_empty_line = False
         for line in csv.reader(file, delimiter=delimiter):
-            if any("\n" in cell or "\r" in cell for cell in line):
+            is_header = width == 0
+            if not is_header and any("\n" in cell or "\r" in cell for cell in line):
                 raise InputError(
                     f"Expected every record of {path} on a line of its own, got a line break in a "
                     "cell; close its quotation mark, or take it out."
@@ -176,12 +178,18 @@ def _labels(cells: Sequence[str], options: ReadOptions, path: Path) -> Labels:
     if options.classes is not None:
         stated_keys.update(label_key(name) for name in as_classes(options.classes))
     for cell, key in zip(cells, keys, strict=True):
-        if cell.strip().lower() in _MISSING and key not in stated_keys:
+        is_missing = cell.strip().lower() in _MISSING and key not in stated_keys
+        if is_missing and not options.missing_is_class:
             raise InputError(
                 f"Expected a class in every line of {path}, got an empty cell; give it a class of "
                 "its own."
             )
-    return as_labels(keys, options.classes, min_classes=options.min_classes)
+    return as_labels(
+        keys,
+        options.classes,
+        min_classes=options.min_classes,
+        missing_is_class=options.missing_is_class,
+    )
 
 
 def _check_numbers(
@@ -192,8 +200,10 @@ def _check_numbers(
     if columns and not text_columns:
         return
     remedy = MIXED
+    if options.unit is None:
+        remedy = f"{UNIT}; {remedy}"
     if options.target is None:
-        remedy = f"{TARGET}; {MIXED}"
+        remedy = f"{TARGET}; {remedy}"
     names = ", ".join(text_columns)[:_MAX_MESSAGE]
     raise InputError(
         f"Expected columns of numbers in {path}, got text or mixed types ({names}); {remedy}."

@@ -160,6 +160,13 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
         names = list(layout.columns)
         columns = layout.typed(values)
     if classes is not None:
+        if any(
+            "\n" in name or "\r" in name for name in map(str, set(np.asarray(classes).tolist()))
+        ):
+            raise InputError(
+                f"Expected names of classes without line breaks in {path.name}, got one with; write "
+                "FILE.npz."
+            )
         names.append(layout.target or "class")
         columns.append(np.asarray(classes))
     write_csv(path, names, columns)

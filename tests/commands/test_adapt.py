@@ -85,6 +85,16 @@ def test_columns_of_tables_are_matched_by_name(folder, capfd):
         assert "Expected the columns p, q, r, s, t, u in renamed.csv, got income" in said
 
 
+def test_a_column_of_persons_is_left_out(folder, capfd):
+    answer(capfd, "adapt", "source.csv", "target.csv", "--target", "class", "--out", "persons")
+    header, *lines = (folder / "target.csv").read_text().splitlines()
+    named = [f"patient,{header}", *(f"p{i},{line}" for i, line in enumerate(lines))]
+    (folder / "named.csv").write_text("\n".join(named))
+    words = ("predict", "persons/classifier.pt", "named.csv", "--target", "class", "--out", "p.csv")
+    assert "column of persons by unit= (--unit)" in refused(capfd, *words)
+    assert answer(capfd, *words, "--unit", "patient")["n_records"] == len(lines)
+
+
 def test_adapt_writes_classifier_and_report(folder, capfd):
     written = {each.name for each in (folder / "run").iterdir()}
     assert written >= {

@@ -303,6 +303,35 @@ def test_columns_are_matched_by_name(capfd, place):
     )
 
 
+def test_a_column_of_persons_is_left_out(capfd, place):
+    rng = np.random.default_rng(0)
+    lines = [f"{a:g},{b:g},{i % 2}" for i, (a, b) in enumerate(rng.normal(size=(80, 2)))]
+    (place / "made.csv").write_text("\n".join(["age,height,class", *lines]))
+    (place / "real.csv").write_text(
+        "\n".join(["patient,age,height,class", *(f"p{i},{line}" for i, line in enumerate(lines))])
+    )
+    real = ("made.csv", "real.csv", "--out", "figures")
+    assert "column of persons by unit= (--unit)" in refused(capfd, "evaluate", *real)
+    found = answer(capfd, "evaluate", *real, "--unit", "patient")
+    assert max(found["fidelity"]["column_distances"]) == 0
+    (place / "others.csv").write_text((place / "real.csv").read_text())
+    words = ("attack", "made.csv", "real.csv", "others.csv", "--unit", "patient")
+    assert answer(capfd, *words)["n_members"] == 80
+
+
+@pytest.mark.parametrize("name", ["", "nan", "None", "NA"])
+@pytest.mark.parametrize("ending", ["npz", "csv"])
+def test_a_class_that_is_named_as_missing_entries_is_read_back(capfd, place, name, ending):
+    """As data of defects have it: None is the class without any."""
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    np.savez(place / "real.npz", X=rows, y=np.array(["x", name] * 30))
+    words = ("real.npz", "--classes", "x", name, "--radius", "3", "--delta", "1e-3", "--out", "run")
+    answer(capfd, "generate", *words)
+    answer(capfd, "sample", "run", "-n", "60", "--out", f"more.{ending}")
+    found = answer(capfd, "evaluate", f"more.{ending}", "real.npz", "--classifiers", "logreg")
+    assert found["rows"][0]["auc"] is not None
+
+
 def test_a_run_directory_in_the_folder_of_the_records_is_refused(capfd, place, monkeypatch):
     """Its pictures would be read as records by a second run."""
     folder = pictures(place / "photos")
