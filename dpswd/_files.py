@@ -56,13 +56,16 @@ def verified_archive(path: str | Path) -> io.BytesIO:
     ``torch.load`` does not verify them.
 
     Raises:
-        ValueError: If the file is damaged, or compressed, which ``torch.save`` does not do: a small
-            file could fill the memory.
+        ValueError: If the file is damaged; or if it is compressed, or has entries that share bytes,
+            which ``torch.save`` does not write: a small file could fill the memory.
     """
     content = io.BytesIO(Path(path).read_bytes())
+    size = len(content.getbuffer())
     verified = io.BytesIO()
     try:
         with zipfile.ZipFile(content) as archive, zipfile.ZipFile(verified, "w") as again:
+            if sum(entry.file_size for entry in archive.infolist()) > size:
+                raise ValueError("entries that are larger than the file")
             for entry in archive.infolist():
                 if entry.compress_type != zipfile.ZIP_STORED:
                     raise ValueError("compressed")

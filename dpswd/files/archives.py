@@ -82,19 +82,25 @@ def _check_size(content: Any, path: str | Path, kind: str) -> None:
     ``torch.save`` writes every entry of a tensor. A tensor that repeats one entry a billion times
     comes from another program.
     """
-    if _n_bytes(content) > Path(path).stat().st_size:
+    if _n_bytes(content, set()) > Path(path).stat().st_size:
         raise InputError(
             f"Expected a {kind} written by dpswd at {path}, got tensors that are larger than the "
             "file; do not use it."
         )
 
 
-def _n_bytes(content: Any) -> int:
-    """Return the memory in bytes of all tensors in nested dictionaries and lists."""
+def _n_bytes(content: Any, seen: set[int]) -> int:
+    """Return the memory in bytes of all tensors in nested dictionaries and lists.
+
+    Those that were ``seen``, by their identities, count once: ten lists of ten lists, nine times,
+    are ten objects and a billion entries.
+    """
     if isinstance(content, torch.Tensor):
         return content.numel() * content.element_size()
+    if not isinstance(content, dict | list | tuple) or id(content) in seen:
+        return 0
+    seen.add(id(content))
+    values = content
     if isinstance(content, dict):
-        return sum(_n_bytes(value) for value in content.values())
-    if isinstance(content, list | tuple):
-        return sum(_n_bytes(value) for value in content)
-    return 0
+        values = list(content.values())
+    return sum(_n_bytes(value, seen) for value in values)

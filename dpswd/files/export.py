@@ -164,8 +164,8 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
             "\n" in name or "\r" in name for name in map(str, set(np.asarray(classes).tolist()))
         ):
             raise InputError(
-                f"Expected names of classes without line breaks in {path.name}, got one with; write "
-                "FILE.npz."
+                f"Expected names of classes without line breaks in {path.name}, got one with; "
+                "write FILE.npz."
             )
         names.append(layout.target or "class")
         columns.append(np.asarray(classes))

@@ -136,3 +136,10 @@ def test_images_with_channels_first_as_a_folder(tmp_path):
     for name, shape in (("first", (6, 6, 3)), ("grey", (6, 6))):
         with Image.open(tmp_path / name / "02.png") as image:
             assert np.asarray(image).shape == shape
+
+
+def test_a_class_with_a_line_break_is_not_written_to_a_table(tmp_path):
+    """Tables have one record per line when they are read."""
+    rows = np.zeros((2, 3))
+    with pytest.raises(InputError, match="without line breaks"):
+        export(tmp_path / "rows.csv", rows, np.array(["two\nlines", "one"]))

@@ -6,6 +6,7 @@ import json
 import math
 import pickletools
 import re
+import struct
 import zipfile
 
 import hypothesis.strategies as st
@@ -16,6 +17,7 @@ from factories import REFUSED, Trap, damage, fuzz, outcome, untouched
 from scipy.spatial import cKDTree
 
 from dpswd import InputError
+from dpswd._files import verified_archive
 from dpswd._provenance import seen_runs
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.commands.main import main
@@ -333,6 +335,30 @@ def test_files_that_unpack_to_more_than_they_are(released, tmp_path):
     torch.save(whole, tmp_path / "generator.pt")
     with pytest.raises(InputError, match="larger than the file"):
         read_generator(tmp_path / "generator.pt")
+
+
+def test_files_whose_entries_share_bytes_or_lists_are_refused(released, tmp_path):
+    """Three thousand names of one megabyte, and ten lists of ten lists, nine times."""
+    overlapping = tmp_path / "overlapping.pt"
+    with zipfile.ZipFile(overlapping, "w") as archive:
+        archive.writestr("a/data.pkl", bytes(2**20))
+    content = overlapping.read_bytes()
+    end = content.rindex(b"PK\5\6")
+    (start,) = struct.unpack("<I", content[end + 16 : end + 20])
+    entries = 3000 * content[start:end]
+    record = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 3000, 3000, len(entries), start, 0)
+    overlapping.write_bytes(content[:start] + entries + record)
+    with pytest.raises(ValueError, match="larger than the file"):
+        verified_archive(overlapping)
+    lists = [0] * 10
+    for _ in range(9):
+        lists = [lists] * 10
+    nested = tmp_path / "nested.pt"
+    whole = torch.load(io.BytesIO(released[0]), weights_only=True)
+    torch.save(whole | {"classes": lists}, nested)
+    for path in (overlapping, nested):
+        with pytest.raises(InputError, match=r"a file that is not one|flat list"):
+            read_generator(path)
 
 
 def test_a_file_of_another_kind_is_named(released, tmp_path):
