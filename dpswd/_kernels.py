@@ -22,8 +22,12 @@ __all__ = ["block_means", "padded_block_means", "power_cost", "sum_over_projecti
 _CACHE_BYTES = 2**24
 # Bytes of projected values and their copies at a time.
 _MAX_BYTES = 2**27
-# Blocks that are averaged by one product where they share values.
+# Blocks that are averaged by one product where they share values, at most.
 _TILE = 32
+# Values in them, about, unless one block has more.
+_TILE_VALUES = 512
+# Values in a block up to which their products are added in float32.
+_FEW = 16
 # Upper bound on the copies of a projected value: packed, sorted, order, residual, gradient.
 _COPIES = 10
 
@@ -289,7 +293,7 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
         return sorted_values
     if n % blocks == 0:
         return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
-    return _weighted_means(sorted_values, _Overlaps(n, n, blocks, 0))
+    return _weighted_means(sorted_values, _Overlaps.of(sorted_values, n, blocks, 0))
 
 
 @dataclass(frozen=True)
@@ -304,26 +308,41 @@ class _Overlaps:
     size: int
     blocks: int
     first: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, sorted_values: Tensor, size: int, blocks: int, first: int) -> "_Overlaps":
+        """Return the overlaps of sorted values (n, k)."""
+        values = sorted_values
+        return cls(len(values), size, blocks, first, values.dtype, values.device)
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """Yield consecutive slices of blocks, and of the values that overlap them."""
         touched = self.first * self.blocks // self.size
         end = _divided_up((self.first + self.n) * self.blocks, self.size)
-        for start in range(touched, end, _TILE):
-            stop = min(start + _TILE, end)
+        n_blocks = max(1, min(_TILE, _TILE_VALUES * self.blocks // self.size))
+        for start in range(touched, end, n_blocks):
+            stop = min(start + n_blocks, end)
             lowest = max(0, start * self.size // self.blocks - self.first)
             highest = min(self.n, _divided_up(stop * self.size, self.blocks) - self.first)
             yield slice(start, stop), slice(lowest, highest)
 
-    def weights(self, blocks: slice, values: slice, like: Tensor) -> Tensor:
-        """Return the weights (values, blocks) of a tile, of type and device of a tensor."""
-        block = torch.arange(blocks.start, blocks.stop, device=like.device)
-        value = torch.arange(values.start, values.stop, device=like.device)[:, None] + self.first
+    def weights(self, blocks: slice, values: slice) -> Tensor:
+        """Return the weights (values, blocks) of a tile.
+
+        They are of float64 where a sum in float32 would lose digits.
+        """
+        block = torch.arange(blocks.start, blocks.stop, device=self.device)
+        value = torch.arange(values.start, values.stop, device=self.device)[:, None] + self.first
         # in units of 1 / (size * blocks) of the column, such that ends are integers
         start = torch.maximum(block * self.size, value * self.blocks)
         stop = torch.minimum((block + 1) * self.size, (value + 1) * self.blocks)
         overlap = (stop - start).clamp(min=0)
-        return overlap.to(like.dtype) / self.size
+        dtype = self.dtype
+        if self.size > _FEW * self.blocks:
+            dtype = torch.float64
+        return (overlap.double() / self.size).to(dtype)
 
 
 def _weighted_means(sorted_values: Tensor, *overlaps: _Overlaps) -> Tensor:
@@ -345,8 +364,8 @@ class _WeightedMeans(torch.autograd.Function):
         means = rows.new_zeros(len(rows), overlaps[0].blocks)
         for overlap, part in zip(overlaps, _signed_parts(rows, len(overlaps)), strict=True):
             for blocks, values in overlap.tiles():
-                weights = overlap.weights(blocks, values, rows)
-                means[:, blocks].addmm_(part[:, values], weights)
+                weights = overlap.weights(blocks, values)
+                means[:, blocks] += part[:, values].to(weights.dtype) @ weights
         return means
 
     @staticmethod
@@ -357,7 +376,7 @@ class _WeightedMeans(torch.autograd.Function):
         for overlap in ctx.overlaps:
             gradient = torch.zeros_like(rows)
             for blocks, values in overlap.tiles():
-                weights = overlap.weights(blocks, values, rows)
+                weights = overlap.weights(blocks, values).to(outer.dtype)
                 gradient[:, values].addmm_(outer[:, blocks], weights.T)
             gradients.append(gradient)
         if len(gradients) == 1:
@@ -400,8 +419,8 @@ def padded_block_means(sorted_values: Tensor, size: int, blocks: int) -> Tensor:
     if n == size:
         return block_means(sorted_values, blocks)
     if size % blocks:
-        at_the_start = _Overlaps(n, size, blocks, 0)
-        at_the_end = _Overlaps(n, size, blocks, size - n)
+        at_the_start = _Overlaps.of(sorted_values, size, blocks, 0)
+        at_the_end = _Overlaps.of(sorted_values, size, blocks, size - n)
         return _weighted_means(sorted_values, at_the_start, at_the_end)
     negative = sorted_values.clamp(max=0)
     positive = sorted_values.clamp(min=0)

@@ -287,7 +287,8 @@ def make_release(
         exact = processes.sum(total)
     else:
         rows, groups = processes.run_on_all(_join, chunks)
-        rows = processes.gather(rows)
+        if processes.world_size > 1:
+            rows = processes.gather(rows.double())
         groups = processes.gather(groups)
         public["projections"] = processes.broadcast(module.draw_projections)
         exact = processes.run_on_all(_exact_values, module, rows, groups, public["projections"])
@@ -386,8 +387,10 @@ def _add_up(module: RecordSum, chunks: Iterable[tuple[Tensor, Tensor]], n_record
 
 
 def _join(chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return the rows (n, d) in float64 and the groups (n,) of all chunks of this rank. PRIVATE."""
+    """Return the rows (n, d) and the groups (n,) of all chunks of this rank. PRIVATE."""
     rows, groups = zip(*chunks, strict=True)
+    if len(rows) == 1 and rows[0].is_floating_point():  # the clip converts them
+        return rows[0], groups[0]
     return torch.cat(rows).double(), torch.cat(groups)
 
 
@@ -429,10 +432,12 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     above the bound (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes
     zero.
     """
-    exact = rows.detach().to(torch.float64, copy=True)
+    exact = rows.detach().to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
     factors = (row_norm * (1 - margin) / norms).clamp(max=1.0)
+    if exact.data_ptr() == rows.data_ptr():  # the rows of the caller
+        return exact * factors
     return exact.mul_(factors)
 
 
