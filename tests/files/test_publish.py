@@ -10,6 +10,7 @@ import yaml
 from PIL import Image
 
 from dpswd import PrivateAdapter, PrivateGenerator, PrivateRecords
+from dpswd.accounting.recompute import BY_DISTRIBUTION
 from dpswd.commands.main import main
 from dpswd.data import read_public
 from dpswd.errors import InputError
@@ -220,6 +221,58 @@ def test_resealing_hides_no_better_guarantee(bundle, tmp_path):
     (copy / "README.md").write_text(f"---\n{yaml.safe_dump(content)}---\n{body}")
     with pytest.raises(InputError, match="states epsilon"):
         reseal(copy)
+
+
+FIT = {
+    "seed_everything": 0,
+    "trainer": {
+        "default_root_dir": "run",
+        "max_steps": 2,
+        "accelerator": "cpu",
+        "log_every_n_steps": 1,
+        "enable_progress_bar": False,
+        "logger": False,
+        "callbacks": [{"class_path": "dpswd.lightning.callbacks.GeneratorFile"}],
+    },
+    "privacy": {"target_epsilon": 5.0, "target_delta": 1e-4, "accountant": "rdp"},
+    "model": {
+        "class_path": "dpswd.lightning.module.GeneratorModule",
+        "init_args": {
+            "generator": {
+                "class_path": "dpswd.networks.image_generators.ConvGenerator",
+                "init_args": {"sample_shape": [1, 8, 8], "latent_dim": 4, "hidden": 8},
+            },
+            "features": {
+                "class_path": "dpswd.features.maps.Flatten",
+                "init_args": {"sample_shape": [1, 8, 8], "radius": 3.2},
+            },
+            "batch_size": 40,
+            "n_projections": 30,
+            "kind": "iid",
+            "statistic": "rows",
+            "n_quantiles": None,
+            "labels": "none",
+            "generated": 8,
+        },
+    },
+    "data": {
+        "class_path": "dpswd.lightning.data.PrivateDataModule",
+        "init_args": {"path": "digits"},
+    },
+}
+
+
+def test_a_trained_network_with_random_sensitivity_is_published(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fit.yaml").write_text(json.dumps(FIT))
+    assert main(["fit", "--config", "fit.yaml"]) == 0
+    publish("run", "bundle", n=6)
+    verification = verify("bundle")
+    stated = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert verification.problems == ()
+    # by the privacy loss distribution, which is tighter than Renyi accounting here
+    assert verification.guarantee.epsilon < stated["epsilon"]
+    assert verification.guarantee.method == BY_DISTRIBUTION
 
 
 # The commands
