@@ -209,7 +209,9 @@ def _ledger_problems(ledger: Ledger, manifest: Manifest | None) -> list[str]:
 
 def _claims(bundle: Path, ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what the files state: epsilon, delta, mu, whether they hold, head, releases."""
-    yield LEDGER, _mapping(ledger.header.get("guarantee"))
+    # The guarantee in the header is that of the plan, before the conditions of the run.
+    planned = _mapping(ledger.header.get("guarantee"))
+    yield LEDGER, {name: planned.get(name) for name in _ABSOLUTE}
     privacy = _read_json(bundle / PRIVACY)
     yield PRIVACY, {**privacy, "n_missing": _n_missing(privacy.get("releases_made"), ledger)}
     report = _read_json(bundle / REPORT)

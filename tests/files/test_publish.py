@@ -10,6 +10,7 @@ import yaml
 from PIL import Image
 
 from dpswd import PrivateAdapter, PrivateGenerator, PrivateRecords
+from dpswd.accounting.ledger import HANDED_OVER, digest
 from dpswd.accounting.recompute import BY_DISTRIBUTION
 from dpswd.commands.main import main
 from dpswd.data import read_public
@@ -221,6 +222,34 @@ def test_resealing_hides_no_better_guarantee(bundle, tmp_path):
     (copy / "README.md").write_text(f"---\n{yaml.safe_dump(content)}---\n{body}")
     with pytest.raises(InputError, match="states epsilon"):
         reseal(copy)
+
+
+def test_conditions_stand_first_in_the_card(run, tmp_path):
+    """A run whose records were tensors of the caller states its conditions, and is verified."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    ledger = copy / "ledger.jsonl"
+    head = ""
+    lines = []
+    for line in ledger.read_text().splitlines():
+        entry = json.loads(line)
+        del entry["hash"]
+        if entry["kind"] == "header":
+            entry["records"] = HANDED_OVER
+        head = digest(head, entry)
+        lines.append(json.dumps(entry | {"hash": head}, sort_keys=True))
+    ledger.write_text("\n".join(lines) + "\n")
+    privacy = json.loads((copy / "privacy.json").read_text())
+    (copy / "privacy.json").write_text(json.dumps(privacy | {"sound": False}))
+    publish(copy, tmp_path / "bundle", n=4)
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    assert "> **CONDITIONAL.**" in card
+    assert (
+        len(front_matter(tmp_path / "bundle" / "README.md")["differential_privacy"]["conditions"])
+        == 3
+    )
+    verification = verify(tmp_path / "bundle")
+    assert verification.problems == ()
+    assert not verification.sound
 
 
 FIT = {

@@ -11,7 +11,7 @@ import pytest
 
 from dpswd import PrivateGenerator
 from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.accounting.ledger import digest
+from dpswd.accounting.ledger import HANDED_OVER, digest
 from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.errors import InputError
 from dpswd.files.manifest import Manifest
@@ -179,6 +179,16 @@ def test_a_seed_in_a_forged_ledger_contradicts_the_files(bundle):
         problem.startswith("privacy.json: states that the run is private")
         for problem in verification.problems
     )
+
+
+def test_conditions_of_the_ledger_are_compared_with_the_statements(bundle):
+    forged(bundle, lambda entries: entries[0].update(records=HANDED_OVER))
+    verification = verify(bundle)
+    assert verification.private
+    assert not verification.sound
+    assert verification.remarks.startswith("CONDITIONAL")
+    names = [problem.split(":")[0] for problem in verification.problems if "sound" in problem]
+    assert names == ["privacy.json", "report.json", "README.md"]
 
 
 def test_a_ledger_without_its_last_release_is_named(bundle):
