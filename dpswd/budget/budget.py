@@ -14,7 +14,7 @@ import secrets
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -46,6 +46,10 @@ NOISE_FREE = (
     "NOT PRIVATE: target_epsilon=inf adds no noise to any release; use it on public stand-ins of "
     "records only."
 )
+
+# What the config of a resumed run may state in another way: a file may have been renamed, and facts
+# may be stated that were taken from the records.
+_CONFIG_MAY_CHANGE = {"records.name", "records.taken"}
 
 
 @dataclass(frozen=True)
@@ -391,6 +395,8 @@ class RunBudget(Recorder):
         """Read plan and stored releases from the directory of the interrupted run."""
         own = directory.read(point)
         _check_same_settings(own.header, self._stated(setting))
+        if setting.public_facts is not None and "classes" in own.header:  # version 0.3 wrote none
+            _check_same_settings(own.header, setting.public_facts.to_dict())
         plan = Plan.from_header(own.header)
         if not plan.matches(requests):
             raise InputError(
@@ -608,6 +614,8 @@ class Budget(RunBudget):
             before_ledger=self._write_config,
             resume_point=self._resume_point,
         )
+        if self._resume_point is not None:
+            Processes().broadcast(self._check_same_config)
         self.open(setting, [(query, self.n_planned) for query in self.queries])
         return self
 
@@ -616,6 +624,24 @@ class Budget(RunBudget):
         self.close()
         self.write_statement()
 
+    def _check_same_config(self) -> None:
+        """Refuse to resume a run with other public facts or constants of the method.
+
+        Its stored releases would be read as counts of other classes, or between other bounds.
+        """
+        path = self.run_dir / "config.yaml"
+        if self._config is None or not path.is_file():
+            return
+        with contextlib.suppress(yaml.YAMLError):
+            stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+            current = yaml.safe_load(yaml.safe_dump(dict(self._config)))
+            for name, before, now in _differences(stored, current):
+                if name not in _CONFIG_MAY_CHANGE:
+                    raise InputError(
+                        f"Expected {name}={before!r} as in {path} of the resumed run, got "
+                        f"{now!r}; resume with the settings of that run."
+                    )
+
     def _write_config(self) -> None:
         """Write ``config.yaml``, if the method is described."""
         if self._config is not None:
@@ -623,6 +649,18 @@ class Budget(RunBudget):
             if self.target.is_noise_free:
                 text = f"# {NOISE_FREE}\n{text}"
             atomic_write(self.run_dir / "config.yaml", text.encode())
+
+
+def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, former and present value of what differs between two nested configs.
+
+    What only one of them has is left out, as versions differ in it.
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in before.keys() & now.keys():
+            yield from _differences(before[key], now[key], f"{name}.{key}".lstrip("."))
+    elif before != now:
+        yield name, before, now
 
 
 def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:

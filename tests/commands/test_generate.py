@@ -16,6 +16,7 @@ from dpswd.commands._options import spelled_classes
 from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.files.generators import read_generator
+from dpswd.queries import ColumnCounts
 
 ROOT = Path(__file__).parents[2]
 FILES = {"generator.pt", "synthetic.npz", "report.html", "report.md", "report.json", "config.yaml"}
@@ -202,6 +203,41 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
     answer(capfd, "generate", "digits", "--out", "run", "--resume")
     assert (place / "run" / "ledger.jsonl").read_bytes() == ledger
     assert FILES <= {path.name for path in (place / "run").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (("--classes", "1", "0"), "Expected records.classes=[0, 1]"),
+        (("--classes", "0", "1", "--bounds", "wide.csv"), "Expected records.bounds="),
+    ],
+    ids=["order of the classes", "bounds"],
+)
+def test_a_run_is_resumed_with_the_facts_of_its_stored_releases(
+    capfd, place, monkeypatch, stated, message
+):
+    """Its counts would be read as those of other classes, or between other bounds."""
+    table(place / "people.csv")
+    (place / "wide.csv").write_text(BOUNDS.replace("100000", "900000"))
+    words = ["generate", "people.csv", "--target", "sick", "--delta", "1e-3", "--out", "run"]
+    with monkeypatch.context() as killed:
+        killed.setattr(ColumnCounts, "release", die_after(ColumnCounts.release))
+        assert main([*words, "--classes", "0", "1", "--bounds", "bounds.csv"]) == 130
+    capfd.readouterr()
+    said = refused(capfd, *words, "--bounds", "bounds.csv", *stated, "--resume")
+    assert message in said
+    assert ledger_of(place / "run").n_releases == 1
+    answer(capfd, *words, "--classes", "0", "1", "--bounds", "bounds.csv", "--resume")
+
+
+def die_after(function):
+    """Let a method return nothing, as in a process that is killed when it returns."""
+
+    def called(*arguments, **options):
+        function(*arguments, **options)
+        raise KeyboardInterrupt
+
+    return called
 
 
 def test_constants_of_a_config_and_of_options(capfd, place):
