@@ -54,6 +54,10 @@ _FRESH_DIRECTIONS = (
 _WHOLE_BASES = (
     "Directions are whole orthonormal bases, so that the sensitivity does not depend on them."
 )
+_WHOLE_FRAMES = (
+    "Directions are whole frames of structured slices, so that the sensitivity does not depend on "
+    "them; private rows are projected by exact sums."
+)
 _PRIVATE_LABELS = (
     "Labels are private: a change of class is accounted for. The list of classes is public."
 )
@@ -391,7 +395,12 @@ class PrivacyAccountant:
                 treatments.add(mechanism.bound)
         sentences = [_FRESH_DIRECTIONS]
         if treatments == {"constant"}:
-            sentences = [_WHOLE_BASES]
+            sentences = []
+            kinds = {mechanism.kind for mechanism in projections}
+            if "structured" in kinds:
+                sentences.append(_WHOLE_FRAMES)
+            if kinds != {"structured"}:
+                sentences.append(_WHOLE_BASES)
         if any(mechanism.n_classes for mechanism in projections):
             sentences.append(_PRIVATE_LABELS)
         for treatment, sentence in _BOUNDS.items():

@@ -47,6 +47,7 @@ def _four_releases(name: str, mechanism: ProjectionMechanism) -> Setting:
 SETTINGS = (
     Setting("quantiles, orthogonal", BLOCKS),
     Setting("quantiles, orthogonal, 10 classes", BLOCKS.replace(n_classes=10)),
+    Setting("quantiles, structured", BLOCKS.replace(kind="structured")),
     Setting("rows, orthogonal", ROWS),
     Setting("rows, iid, exact", IID),
     Setting("rows, iid, exact, d = 784", HIGH, cost=3),
