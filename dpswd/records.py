@@ -23,6 +23,7 @@ from dpswd._progress import say
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError
+from dpswd.features.shapes import check_shapes, to_distances
 from dpswd.units import Units
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
@@ -32,6 +33,9 @@ IN_MEMORY = 2**30
 
 # What neighbours differ in, where no units are stated.
 ONE_RECORD = "one record"
+
+# Images that are mapped to distances at a time, which bounds the memory.
+_IMAGES_AT_ONCE = 1000
 
 # Fewest bins of a column, with which a column is refused that has no two values in its bounds.
 _FEWEST_BINS = 4
@@ -126,6 +130,8 @@ class PrivateRecords(_Handle):
         kinds: Kinds of the columns; ``None`` if they are not stated.
         layout: Format of the caller's records, in which synthetic records are returned.
         taken: The lines that said which facts were taken from the records.
+        shapes: ``"light"`` or ``"dark"`` for images of distances (:meth:`as_shapes`); else
+            ``None``.
 
     Raises:
         InputError: If the records, classes or bounds have another form.
@@ -179,6 +185,8 @@ class PrivateRecords(_Handle):
         if unit_names is not None:
             units = Units.draw(unit_names, per_unit)
         self._set(values, numbers, classes, layout, name, notices, bounds, kinds, units)
+
+    shapes: str | None = None
 
     @classmethod
     def from_folder(
@@ -361,6 +369,37 @@ class PrivateRecords(_Handle):
             units = f"units of at most {self.per_unit} "
         return f"PrivateRecords({len(self)} {units}records of shape {self.shape}{classes})"
 
+    def as_shapes(self, ink: str) -> Self:
+        """Return a handle of the images as signed distances to the border of their shape.
+
+        The map is public, and maps each image by itself (:mod:`dpswd.features.shapes`), so that
+        neighbours stay neighbours, and all sensitivities are those of images in [0, 1].
+
+        Args:
+            ink: ``"light"`` for light shapes on a dark ground, ``"dark"`` for dark ones on light.
+
+        Raises:
+            InputError: If the records are no grey images, or the ink is another one.
+        """
+        check_shapes(ink, self.shape)
+        values: Tensor | Stored
+        if isinstance(self._values, Stored):
+            values = _stored_shapes(self._values, ink)
+        else:
+            parts = self._values.split(_IMAGES_AT_ONCE)
+            values = torch.cat([to_distances(floats(part), ink) for part in parts])
+        mapped = type(self).from_values(
+            values,
+            self._labels,
+            classes=self.classes,
+            layout=self.layout,
+            name=self.name,
+            taken=self.taken,
+            units=self._units,
+        )
+        mapped.shapes = ink
+        return mapped
+
     def entries_of(self, units: Tensor) -> Tensor:
         """Return the numbers (n c,) of the entries of some units (n,), unit after unit."""
         return (units[:, None] * self.per_unit + torch.arange(self.per_unit)).flatten()
@@ -390,6 +429,15 @@ class PrivateRecords(_Handle):
         else:
             digest.update(self._values.cpu().contiguous().numpy().data)
         return digest.hexdigest()
+
+
+def _stored_shapes(stored: Stored, ink: str) -> Stored:
+    """Return images on disk as images of distances, which are computed when they are read."""
+
+    def read(numbers: Tensor) -> Tensor:
+        return to_distances(floats(stored.read(numbers)), ink)
+
+    return replace(stored, read=read, dtype=torch.uint8, key=f"{stored.key}, shapes {ink}")
 
 
 def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
 FACTS = ("size", "channels", "classes")
 # Keys of a config, which are options of dpswd generate, too.
-CONSTANTS = ("centre", "radius", *JITTER, *FACTS)
+CONSTANTS = ("centre", "radius", "shapes", *JITTER, *FACTS)
 
 # What the commands read, for their help.
 FORMATS = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"

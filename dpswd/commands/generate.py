@@ -71,6 +71,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--radius", type=float, help="guess of the norm of a vector, instead of --bounds"
     )
+    group.add_argument(
+        "--shapes",
+        choices=["light", "dark"],
+        help="images show light shapes on a dark ground, or dark ones on light: digits, masks",
+    )
     group.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
     for name in JITTER:
         group.add_argument(

@@ -13,11 +13,12 @@ from scipy.sparse import issparse
 from dpswd._labels import class_array
 from dpswd._layout import Layout
 from dpswd._progress import say
-from dpswd._validate import at_least, positive, real
+from dpswd._validate import at_least, choice, positive, real
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.features.jitter import check_amounts
+from dpswd.features.shapes import INKS
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.structure import Structure
@@ -54,6 +55,9 @@ class PrivateGenerator(OneShot):
         unit: The person of each record: an array (N,), or the name of a column of a DataFrame. The
             guarantee then protects a person with all records (docs/theory/units.md).
         per_unit: Number of records of a person that enter at most.
+        shapes: ``"light"`` where images show light shapes on a dark ground, such as scanned digits,
+            ``"dark"`` for dark ink on a light ground. Signed distances to the border of the shape
+            then take the place of pixels (:mod:`dpswd.features.shapes`). ``None`` for pixels.
         structure: What is released and how the budget is shared, from public numbers only;
             ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (images) or 0
@@ -96,6 +100,7 @@ class PrivateGenerator(OneShot):
         kinds: Sequence[str] | None = None,
         unit: Any = None,
         per_unit: int = 1,
+        shapes: str | None = None,
         structure: Structure | None = None,
         centre: float | None = None,
         radius: float | None = None,
@@ -118,6 +123,7 @@ class PrivateGenerator(OneShot):
         self.kinds = kinds
         self.unit = unit
         self.per_unit = per_unit
+        self.shapes = shapes
         self.structure = structure
         self.centre = centre
         self.radius = radius
@@ -149,10 +155,16 @@ class PrivateGenerator(OneShot):
         self._mu()
         self._public_seed()
         constants = self._constants()
+        if self.shapes is not None:
+            choice(INKS, shapes=self.shapes)
         directory = self._start()
         records = self._handle(X, y)
+        if self.shapes is not None:
+            records = records.as_shapes(self.shapes)
         _check_device(self.device)
         public_constants: dict[str, Any] = {**_effective_constants(constants, records.shape)}
+        if self.shapes is not None:
+            public_constants["shapes"] = self.shapes
         if self.structure is not None:
             public_constants["structure"] = dataclasses.asdict(self.structure)
         self._release(

@@ -102,6 +102,7 @@ def fit(
 
     Args:
         records: The private records; their number, shape, classes, bounds and kinds are public.
+            Of :meth:`~dpswd.PrivateRecords.as_shapes`, the generator draws shapes.
         budget: The budget, not entered; its queries are set here.
         structure: What is released and how the budget is shared, chosen from public numbers only;
             ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
@@ -306,6 +307,7 @@ def _empty_generator(
         jitter=jitter,
         n_bins=0 if columns is None else max(columns.bins.n_bins),
         own_columns=structure.own_columns,
+        shapes=setup.records.shapes,
     )
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
+from dpswd.features.shapes import check_shapes, from_distances
 from dpswd.mixture.columns import NormalScores
 from dpswd.networks.generator import Generator
 
@@ -52,6 +53,8 @@ class MixtureGenerator(Generator):
         n_bins: Most bins of the distributions of columns, of which rows are the normal scores; 0
             for no such distributions.
         own_columns: Whether each class has its own distributions of columns.
+        shapes: ``"light"`` or ``"dark"`` where rows are those of images of distances; ``None`` for
+            pixels or columns.
 
     Raises:
         InputError: If jitter or a residual is asked of vectors, or an amount is not valid.
@@ -71,10 +74,13 @@ class MixtureGenerator(Generator):
         jitter: Mapping[str, float] | None = None,
         n_bins: int = 0,
         own_columns: bool = True,
+        shapes: str | None = None,
     ) -> None:
         jitter = dict(jitter or {})
         check_amounts(jitter)
         amounts = {name: amount for name, amount in jitter.items() if amount}
+        if shapes is not None:
+            check_shapes(shapes, tuple(sample_shape))
         if dim is None:
             dim = n_components
         if (amounts or residual) and len(sample_shape) != 3:
@@ -101,6 +107,7 @@ class MixtureGenerator(Generator):
         self.contrast = contrast
         self.n_bins = n_bins
         self.own_columns = own_columns
+        self.shapes = shapes
         self.jitter: dict[str, Any] = amounts
         self._jitter_end = jitter_end
         is_image = len(sample_shape) == 3
@@ -226,11 +233,13 @@ class MixtureGenerator(Generator):
             return self.column_values(self.columns, records, labels)
         if self.bounded:
             records = self.limit(records)
-        if not self.jitter:
-            return records
-        codes = latent[:, self.dim + 1 : self._jitter_end]
-        padding = "reflection" if bool(self.reflect) else "zeros"
-        return jitter(records, codes, padding=padding, **self.jitter)
+        if self.jitter:
+            codes = latent[:, self.dim + 1 : self._jitter_end]
+            padding = "reflection" if bool(self.reflect) else "zeros"
+            records = jitter(records, codes, padding=padding, **self.jitter)
+        if self.shapes is not None:
+            records = from_distances(records, self.shapes)
+        return records
 
 
 def _even_tones(n_levels: int) -> Tensor:

@@ -188,6 +188,9 @@ def train_mixture(
     for key in OF_COMMAND:
         options.pop(key, None)
     options |= changes
+    ink = options.pop("shapes", None)
+    if ink is not None:
+        records = records.as_shapes(ink)
     budget: Any = NoNoise()  # it has the attributes of a Budget that a fit uses
     statistic = None
     if epsilon is not None:

@@ -1,0 +1,138 @@
+r"""Shapes on an empty ground, such as digits, letters, signatures and masks, as signed distances.
+
+A mixture of normal distributions of pixels represents a stroke that moves by two strokes at half
+brightness. Signed distances to the border of the shape move with the stroke instead.
+
+An image x in [0, 1] is enlarged to twice its side. The shape is where it exceeds 1/2. Let s be the
+signed distance to its border in pixels of x, positive outside, averaged back to the side of x, and
+clipped to [-c, c] with c = 4. The image of distances is
+
+.. math:: u = \frac12 - \frac{s}{2c} \in [0, 1],
+
+and 0 everywhere where there is no shape. Each u is computed from one image, by public constants.
+Backwards, an edge of width w = 0.55 pixels is drawn:
+
+.. math:: x = \frac{1}{1 + \exp(-4 c \, (u - \frac12) / w)}.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpswd._validate import choice
+from dpswd.errors import InputError
+
+__all__ = ["INKS", "check_shapes", "from_distances", "to_distances"]
+
+# How a shape differs from its ground: light strokes on dark, or dark ink on light.
+INKS = ("light", "dark")
+# Brightness above which a pixel belongs to a light shape.
+_THRESHOLD = 0.5
+# Largest distance c from the border, in pixels.
+_LARGEST_DISTANCE = 4.0
+# Width w of the edge of a drawn shape, in pixels.
+_EDGE_WIDTH = 0.55
+# Enlarged pixels along an axis in which the nearest pixel of a shape is looked for. Distances up to
+# 11 are exact: those that decide on a clipped average of 2 x 2 enlarged pixels are below 10.
+_REACH = 11
+# Squared distance of a pixel that has no pixel of the shape within reach.
+_FAR_SQ = 255
+# Images that are mapped at a time, which bounds the memory.
+_PART = 256
+
+
+def check_shapes(ink: str, sample_shape: tuple[int, ...]) -> None:
+    """Raise an InputError unless ``ink`` is known and records are grey images."""
+    choice(INKS, shapes=ink)
+    if len(sample_shape) != 3 or sample_shape[0] != 1:
+        raise InputError(
+            f"Expected grey images for shapes={ink!r} (--shapes), got records of shape "
+            f"{tuple(sample_shape)}; leave it out, or read images with channels=1 (--channels 1)."
+        )
+
+
+def to_distances(images: Tensor, ink: str = "light") -> Tensor:
+    """Map images of shapes to images of distances, each by itself.
+
+    Args:
+        images: Grey images (n, 1, h, w) in [0, 1].
+        ink: ``"light"``: light shapes on dark; ``"dark"``: dark shapes on light.
+
+    Returns:
+        Images u (n, 1, h, w) of the module docstring, in bytes from 0 to 255.
+
+    Example:
+        >>> dot = torch.zeros(1, 1, 5, 5)
+        >>> dot[0, 0, 2, 2] = 1
+        >>> to_distances(dot)[0, 0, 2].tolist()
+        [64, 96, 128, 96, 64]
+    """
+    parts = [_to_distances(part, ink) for part in images.split(_PART)]
+    return torch.cat(parts)
+
+
+def from_distances(distances: Tensor, ink: str = "light") -> Tensor:
+    """Draw images of shapes from images of distances.
+
+    Args:
+        distances: Images u (n, 1, h, w) in [0, 1].
+        ink: As in :func:`to_distances`.
+
+    Returns:
+        Images (n, 1, h, w) in [0, 1].
+    """
+    sharpness = 4 * _LARGEST_DISTANCE / _EDGE_WIDTH
+    images = torch.sigmoid(sharpness * (distances - 0.5))
+    if ink == "dark":
+        return 1 - images
+    return images
+
+
+def _to_distances(images: Tensor, ink: str) -> Tensor:
+    """Map a part of the images."""
+    light = images.nan_to_num()
+    if ink == "dark":
+        light = 1 - light
+    enlarged = F.interpolate(light, scale_factor=2, mode="bilinear", align_corners=False)
+    shape = enlarged[:, 0] > _THRESHOLD
+    # Half a pixel lies between the centre of the nearest pixel and the border.
+    outside = _distance_to(shape) - 0.5
+    inside = _distance_to(~shape) - 0.5
+    signed = torch.where(shape, -inside, outside)
+    in_pixels = F.avg_pool2d(signed[:, None] / 2, 2)
+    clipped = in_pixels.clamp(-_LARGEST_DISTANCE, _LARGEST_DISTANCE)
+    distances = 0.5 - clipped / (2 * _LARGEST_DISTANCE)
+    return (255 * distances).round().to(torch.uint8)
+
+
+def _distance_to(shape: Tensor) -> Tensor:
+    """Return the Euclidean distance (n, h, w) of every pixel to the nearest one of a shape.
+
+    Distances are exact within reach. The square is the least sum of the squares of two distances,
+    along the row to a pixel of the shape in the same row, and along the column.
+    """
+    empty = torch.full(shape.shape, _FAR_SQ, dtype=torch.uint8, device=shape.device)
+    in_shape = torch.where(shape, empty.new_zeros(()), empty)
+    along_row = _least_over_shifts(in_shape, dim=2)
+    squared = _least_over_shifts(along_row, dim=1)
+    roots = torch.arange(_FAR_SQ + 1, device=shape.device).float().sqrt()
+    return roots[squared.int()]
+
+
+def _least_over_shifts(squared: Tensor, dim: int) -> Tensor:
+    """Return the least of (squared value at distance k along an axis) + k^2, in bytes.
+
+    A sum beyond a byte counts as ``_FAR_SQ``.
+    """
+    least = squared.clone()
+    length = squared.shape[dim]
+    for k in range(1, min(_REACH, length - 1) + 1):
+        # Saturated sum: a value above _FAR_SQ - k^2 becomes _FAR_SQ.
+        added = squared.clamp(max=_FAR_SQ - k**2) + k**2
+        before = added.narrow(dim, 0, length - k)
+        after = added.narrow(dim, k, length - k)
+        later = least.narrow(dim, k, length - k)
+        torch.minimum(later, before, out=later)
+        earlier = least.narrow(dim, 0, length - k)
+        torch.minimum(earlier, after, out=earlier)
+    return least
