@@ -99,6 +99,64 @@ def benchmark_step(result: Result) -> str:
     return with_origin(table, result, rows, note=note)
 
 
+def structured_steps(result: Result) -> str:
+    """Time of a private step with structured slices, beside the step of the paper."""
+    rows = select(result["rows"], part="step")
+    last = ["directions of ours", "paper, ms", "block means, ms"]
+    table = Pivot("(n, d, k) of the paper", last=last)
+    for row in rows:
+        ratios = []
+        for name in ("rows", "blocks"):
+            ratio = row["paper_s"] / row[f"{name}_s"]
+            ratios.append(_marked(ratio, ratio >= _least_step_ratio(row)))
+        ratio = row["paper_s"] / row["iid_s"]
+        ratios.append(_marked(ratio, ratio >= 1))
+        values = [f"{row['slices']:,} {row['kind']}"]
+        values += [milliseconds(row["paper_s"]), milliseconds(row["blocks_s"])]
+        column = f"threads: {row['threads']}"
+        table.add([_size(row)], column=column, cell=" / ".join(ratios), last=values)
+    note = f"{result['machine']['processor']}, paper / rows, paper / block means, paper / iid rows"
+    return with_origin(table, result, rows, note=note)
+
+
+def _least_step_ratio(row: Row) -> float:
+    """Return the target: 1.5, and 5 in thousands of dimensions."""
+    if row["d"] > 1000:
+        return 5.0
+    return 1.5
+
+
+def structured_distances(result: Result) -> str:
+    """Time and precision of a distance by structured slices, beside POT."""
+    rows = select(result["rows"], part="distance")
+    last = ["ours, ms", "standard deviation, structured / iid"]
+    table = Pivot("(n, d, k)", last=last)
+    for row in rows:
+        ratio = row["pot_s"] / row["structured_s"]
+        of_deviations = row["iid_deviation"] / row["structured_deviation"]
+        at_equal_precision = _marked(ratio * of_deviations**2, ratio * of_deviations**2 >= 10)
+        deviations = f"{row['structured_deviation']:.1e} / {row['iid_deviation']:.1e}"
+        table.add(
+            [_size(row)],
+            column=f"threads: {row['threads']}",
+            cell=f"{ratio:.2f} / {at_equal_precision}",
+            last=[milliseconds(row["structured_s"]), deviations],
+        )
+    note = "POT / ours with as many directions, and at equal precision"
+    return with_origin(table, result, rows, note=note)
+
+
+def structured_classes(result: Result) -> str:
+    """Time of a distance to block means of classes."""
+    rows = select(result["rows"], part="classes")
+    table = Pivot("rows, classes, k, blocks", last=[])
+    for row in rows:
+        size = f"{row['n']}, {row['classes']}, {row['k']}, {row['blocks']}"
+        column = f"threads: {row['threads']}, ms"
+        table.add([size], column=column, cell=milliseconds(row["ours_s"]), last=[])
+    return with_origin(table, result, rows)
+
+
 def benchmark_compiled(result: Result) -> str:
     """Time of the naive distance under ``torch.compile``."""
     rows = select(result["rows"], part="compiled")

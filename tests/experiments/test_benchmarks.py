@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from experiments.benchmarks import benchmarks, field, parts
-from experiments.benchmarks.benchmarks import Problem
+from experiments.benchmarks import benchmarks, field, measure, parts, structured_slices
+from experiments.benchmarks.benchmarks import Problem, Size
 from experiments.benchmarks.measure import exponent, usage_of
+from experiments.tables import performance
 
 
 @pytest.mark.parametrize("size", [(30, 5, 40), (1, 3, 7), (257, 12, 33)])
@@ -24,6 +25,21 @@ def test_contestants_agree(size):
         )
     exact = benchmarks.exact(Problem.make(*size))
     assert values["ours"] == pytest.approx(exact, rel=tolerance)
+
+
+def test_structured_slices_are_measured(monkeypatch):
+    """The rows have what the tables read."""
+    monkeypatch.setattr(measure, "LEAST_ROUNDS", 1)
+    monkeypatch.setattr(measure, "BUDGET", 0.0)
+    size = structured_slices.StepSize(Size(6, 5, 10), "structured", 16)
+    rows = structured_slices.steps((size,), "cpu", (1,))
+    rows += structured_slices.distances((Size(6, 5, 8),), "cpu", (1,))
+    monkeypatch.setattr(structured_slices, "CLASS_SIZES", ((20, 2, 8, 8),))
+    rows += structured_slices.classes("cpu", (1,))
+    result = {"rows": rows, "machine": {"processor": "none"}, "version": "0", "command": "none"}
+    assert "16 structured" in performance.structured_steps(result)
+    assert "(6, 5, 8)" in performance.structured_distances(result)
+    assert "20, 2, 8, 8" in performance.structured_classes(result)
 
 
 def test_exponent_of_a_power():

@@ -47,10 +47,11 @@ def fit(directory, module, *, every=1, max_steps=4):
     [
         {},
         {"statistic": "rows", "kind": "iid", "n_projections": 20},
+        {"kind": "structured"},
         {"labels": "concat"},
         {"labels": "none"},
     ],
-    ids=["blocks", "rows", "concat", "none"],
+    ids=["blocks", "rows", "structured", "concat", "none"],
 )
 def test_training_moves_every_weight(tmp_path, options):
     module = generator_module(**options)

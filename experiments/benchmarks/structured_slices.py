@@ -1,0 +1,179 @@
+"""Time and precision of structured slices.
+
+Axes: n rows on both sides, d dimension, k directions. A private step is compared with that of the
+paper, a distance with POT at equal precision, and block means of classes with aligned ones. A part
+of the rows is measured on every number of threads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dpswd import (
+    DPSlicedWassersteinLoss,
+    ProjectionMechanism,
+    Release,
+    StructuredProjections,
+    random_projections,
+    sliced_wasserstein,
+)
+from dpswd.mechanism import ProjectionKind
+from experiments.benchmarks.benchmarks import (
+    MOST_QUANTILES,
+    SIGMA,
+    THREADS,
+    Problem,
+    Size,
+    paper_step,
+    pot,
+    private_step,
+)
+from experiments.benchmarks.measure import medians
+from experiments.results import Result, Row
+
+N_DRAWS = 60  # of a distance, for its standard deviation
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """Sizes of the paper's step, and directions of constant or small sensitivity beside it."""
+
+    size: Size
+    kind: ProjectionKind
+    k: int
+
+
+STEP_SIZES = (
+    StepSize(Size(100, 784, 1000), "structured", 1024),
+    StepSize(Size(1000, 784, 1000), "structured", 1024),
+    StepSize(Size(1000, 784, 100), "orthogonal", 100),  # no whole frame is so small
+    StepSize(Size(6000, 144, 288), "structured", 256),
+    StepSize(Size(256, 8192, 2000), "structured", 8192),
+)
+DISTANCE_SIZES = (Size(256, 144, 256), Size(256, 784, 1024), Size(256, 8192, 8192))
+# n, classes, directions, blocks of a distance to a release of classes; the first one is unaligned.
+CLASS_SIZES = ((500, 10, 864, 200), (500, 10, 864, 250))
+
+
+def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) -> list[Row]:
+    """Time private steps: ours with rows and with block means, and the paper's."""
+    rows = []
+    for step_size in sizes:
+        size = step_size.size
+        n_quantiles = max(m for m in range(1, MOST_QUANTILES + 1) if size.n % m == 0)
+        of_rows = ProjectionMechanism(size.d, step_size.k, SIGMA, size.n, kind=step_size.kind)
+        of_blocks = of_rows.replace(statistic="quantiles", n_quantiles=n_quantiles)
+        independent = of_rows.replace(kind="iid", n_projections=size.k)
+        for n_threads in threads:
+            torch.set_num_threads(n_threads)
+            problem = Problem.make(size.n, size.d, size.k, device)
+            functions: dict[str, Callable[[], Tensor]] = {"paper": partial(paper_step, problem)}
+            mechanisms = {"rows": of_rows, "blocks": of_blocks, "iid": independent}
+            for name, mechanism in mechanisms.items():
+                loss = DPSlicedWassersteinLoss(mechanism)
+                functions[name] = partial(private_step, problem, loss)
+            row: Row = {"part": "step", "n": size.n, "d": size.d, "k": size.k}
+            row |= {"kind": step_size.kind, "slices": step_size.k, "threads": n_threads}
+            rows.append(row | _seconds(functions))
+    return rows
+
+
+def distances(sizes: tuple[Size, ...], device: str, threads: tuple[int, ...]) -> list[Row]:
+    """Time the distance, and measure its standard deviation over draws of the directions.
+
+    Rows have standard deviations 1, 1/2, 1/3, ... in the coordinates, and means that differ by a
+    third of them.
+    """
+    rows = []
+    for size in sizes:
+        problem = Problem.make(size.n, size.d, size.k, device)
+        deviations = 1 / torch.arange(1, size.d + 1, device=device)
+        problem.x *= deviations
+        with torch.no_grad():
+            problem.y.add_(1 / 3).mul_(deviations)
+        draws: dict[str, Callable[[], Tensor | StructuredProjections]] = {
+            "structured": partial(StructuredProjections.draw, size.d, size.k),
+            "iid": partial(random_projections, size.d, size.k, dtype=torch.float32),
+        }
+        row: Row = {"part": "distance", "n": size.n, "d": size.d, "k": size.k}
+        n_draws = N_DRAWS
+        if size.d > 1000:
+            n_draws = N_DRAWS // 3
+        for name, draw in draws.items():
+            values = [_distance(problem, draw) for _ in range(n_draws)]
+            row[f"{name}_deviation"] = float(torch.tensor(values).std())
+        structured = StructuredProjections.draw(size.d, size.k, device=device)
+        for n_threads in threads:
+            torch.set_num_threads(n_threads)
+            functions: dict[str, Callable[[], Tensor]] = {
+                "pot": partial(pot, problem),
+                "structured": partial(_backward, problem, structured),
+            }
+            rows.append(row | {"threads": n_threads} | _seconds(functions))
+    return rows
+
+
+def _distance(problem: Problem, draw: Callable[[], Tensor | StructuredProjections]) -> float:
+    with torch.no_grad():
+        return float(sliced_wasserstein(problem.x, problem.y, draw()))
+
+
+def _backward(problem: Problem, projections: StructuredProjections) -> Tensor:
+    return problem.backward(sliced_wasserstein(problem.x, problem.y, projections))
+
+
+def classes(device: str, threads: tuple[int, ...]) -> list[Row]:
+    """Time a distance to block means of classes, unaligned and aligned, forward and backward."""
+    rows = []
+    for n, n_classes, k, n_blocks in CLASS_SIZES:
+        mechanism = ProjectionMechanism(
+            144, k, SIGMA, 1000, "quantiles", n_blocks, n_classes=n_classes, kind="orthogonal"
+        )
+        loss = DPSlicedWassersteinLoss(mechanism)
+        generator = torch.Generator().manual_seed(0)
+        values = torch.randn(n_classes, n_blocks, k, generator=generator).to(device)
+        directions = random_projections(144, k, generator=generator, device=device)
+        release = Release(values, directions, mechanism)
+        public = torch.randn(n, 144, generator=generator).to(device).requires_grad_()
+        labels = (torch.arange(n) % n_classes).to(device)
+        for n_threads in threads:
+            torch.set_num_threads(n_threads)
+            function = partial(_distance_of_classes, loss, release, public, labels)
+            row: Row = {"part": "classes", "n": n, "classes": n_classes, "k": k}
+            row |= {"blocks": n_blocks, "threads": n_threads}
+            rows.append(row | _seconds({"ours": function}))
+    return rows
+
+
+def _distance_of_classes(
+    loss: DPSlicedWassersteinLoss, release: Release, public: Tensor, labels: Tensor
+) -> Tensor:
+    public.grad = None
+    distance = loss.distance(release, public, labels)
+    distance.backward()
+    return distance.detach()
+
+
+def _seconds(functions: dict[str, Callable[[], Tensor]]) -> Row:
+    return {f"{name}_s": timing.seconds for name, timing in medians(functions).items()}
+
+
+def run(out: Path, *, quick: bool = False, device: str = "cpu") -> Result:
+    """Time and precision of structured slices, on --device (3 minutes; --quick: seconds)."""
+    threads = THREADS
+    step_sizes = STEP_SIZES
+    distance_sizes = DISTANCE_SIZES
+    if device != "cpu":
+        threads = THREADS[:1]
+    if quick:
+        threads = THREADS[:1]
+        step_sizes = STEP_SIZES[:1]
+        distance_sizes = DISTANCE_SIZES[:1]
+    rows = steps(step_sizes, device, threads)
+    rows += distances(distance_sizes, device, threads)
+    rows += classes(device, threads)
+    return {"rows": rows, "device": device}
