@@ -42,7 +42,7 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Projections, p: float 
         InputError: If shapes do not fit or p < 1.
 
     References:
-        | Rakotomamonjy2021, Equation (2).
+        | Rakotomamonjy2021, Equation (4).
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0]])

@@ -23,7 +23,7 @@ Formal guarantee:
     not private (docs/errata.md, items 4 and 5).
 
 References:
-    | Rakotomamonjy2021, Section 5.1 and appendix 8.5.2.
+    | Rakotomamonjy2021, Sections 4 and 6.2 and appendix 8.5.2.
     | Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019.
 """
 

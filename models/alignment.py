@@ -4,7 +4,7 @@ Every step reads a raw batch of the target, and the gradient passes through it.
 
 References:
     | DANN: Ganin et al., Domain-Adversarial Training of Neural Networks, JMLR 2016.
-    | SWD: Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019; Rakotomamonjy2021, Section 5.1.
+    | SWD: Lee et al., Sliced Wasserstein Discrepancy, CVPR 2019; Rakotomamonjy2021, Section 6.2.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Accuracy over cost, beside other generators: measured and printed.
 
 Ours and the baselines that run here: seconds of one core for the whole fit. DPImageBench
-(Gong2025), in whose code FETA-Pro (Gong2026) is trained, takes 3 to 4 GPUs for a day per generator.
+(Gong2025) is the code in which FETA-Pro (Gong2026) is trained, for 29 to 65 hours of a GPU.
 For DPDM (Dockhorn2023) no number of hours is known, and for DP-FETA neither hours nor accuracies in
 this protocol: the one is a line, the other is left out.
 """
@@ -54,7 +54,7 @@ MEASURED = (
     Measured("DP-MERF, CNN", "generation", "DP-MERF", "cnn", "train_seconds"),
 )
 PRINTED = (
-    Printed("FETA-Pro, best of three", "FETA-Pro, as printed", "best", (72, 96)),
+    Printed("FETA-Pro, best of three", "FETA-Pro, as printed", "best", (29, 65)),
     Printed("DPDM, CNN (hours unknown)", "DPDM, as printed", "cnn", None),
     Printed("DPDM, MLP (hours unknown)", "DPDM, as printed", "mlp", None),
 )

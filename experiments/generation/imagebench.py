@@ -63,7 +63,7 @@ PUBLISHED = (
     Printed("MNIST", "DPDM", 1.0, {"logreg": 86.7, "mlp": 91.6}),
     Printed("FashionMNIST", "FETA-Pro", 10.0, {"best": 88.2}),
     Printed("FashionMNIST", "FETA-Pro", 1.0, {"best": 83.4}),
-    Printed("FashionMNIST", "FETA-Pro", 0.2, {"best": 73.4}),
+    Printed("FashionMNIST", "DP-FETA", 0.2, {"best": 73.4}),
     Printed("FashionMNIST", "DPDM", 10.0, {"logreg": 81.1, "mlp": 83.0}),
     Printed("FashionMNIST", "DPDM", 1.0, {"logreg": 76.3, "mlp": 76.9}),
     Printed("CIFAR10", "FETA-Pro", 10.0, {"best": 44.6}),

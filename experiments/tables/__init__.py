@@ -34,6 +34,8 @@ class Source:
 
 
 TABLES = {
+    "gpu": Source("gpu", performance.gpu),
+    "gpu_steps": Source("gpu", performance.gpu_steps),
     "adaptation_module": Source("adaptation_module", adaptation.adaptation_module),
     "adaptation_sizes": Source("adaptation_module", adaptation.adaptation_sizes),
     "front": Source("generation", generation.front),

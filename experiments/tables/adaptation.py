@@ -135,7 +135,7 @@ def _wrongly_kept(row: Row) -> str:
 def adaptation_module(result: Result) -> str:
     """Accuracy of AdaptationModule by the command line, digits and the mean of the office pairs."""
     table = Pivot("method", "guarantee")
-    groups = {"MNIST-USPS": ["MNIST-USPS"], "USPS-MNIST": ["USPS-MNIST"], "office": list(OFFICE)}
+    groups = {"MNIST-USPS": ("MNIST-USPS",), "USPS-MNIST": ("USPS-MNIST",), "office": OFFICE}
     names = {"office": "Office-Caltech-10, mean of 6 pairs"}
     rows = result["rows"]
     for group, datasets in groups.items():

@@ -275,3 +275,42 @@ def parts_cluster(result: Result) -> str:
     table.number("network of 10 Gbit/s, s", "network_s", form=".1f")
     note = "from the rate of the largest fit in one process"
     return with_origin(table, result, rows, note=note)
+
+
+def gpu(result: Result) -> str:
+    """Distances and private steps on a GPU, in milliseconds."""
+    rows = result["rows"]
+    distances = [row for row in rows if row["part"] == "distance"]
+    table = Table(distances)
+    _sizes(table)
+    for heading, name in (
+        ("ours, ms", "ours_s"),
+        ("POT, ms", "pot_s"),
+        ("two sorts, ms", "naive_s"),
+    ):
+        table.formatted(heading, name, _milliseconds)
+    return with_origin(table, result, rows, note=f"forward and backward, {result['gpu']}")
+
+
+def gpu_steps(result: Result) -> str:
+    """Private steps on a GPU beside the paper's step, in milliseconds."""
+    steps = [row for row in result["rows"] if row["part"] == "step"]
+    table = Table(steps)
+    _sizes(table)
+    for heading, name in (
+        ("the paper's step, ms", "paper_s"),
+        ("ours, rows, ms", "rows_s"),
+        ("ours, block means, ms", "quantiles_s"),
+    ):
+        table.formatted(heading, name, _milliseconds)
+    return with_origin(table, result, steps, note=result["gpu"])
+
+
+def _sizes(table: Table) -> None:
+    """Add the columns of rows, dimensions and directions."""
+    for name in ("n", "d", "k"):
+        table.number(name, name, form=",")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f}"

@@ -13,9 +13,9 @@ from gdpnum import PLDConverter
 from scipy import stats
 from torch import nn
 
-from dpswd import PrivacyAccountant, ProjectionMechanism
+from dpswd import PrivacyAccountant, ProjectionMechanism, random_projections
 from dpswd.sensitivity import bernstein_bound
-from dpswd.sliced import sliced_wasserstein
+from dpswd.sliced import sliced_wasserstein, smoothed_sliced_wasserstein
 from experiments.__main__ import main
 from experiments.accounting import gdp
 from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
@@ -201,6 +201,21 @@ def test_property_1_noise_hides_no_difference(sigma):
     assert smoothed_distance(np.zeros(2), np.array([0.5, 0.5]), sigma) < 1e-6 * sigma
 
 
+def test_property_1_in_several_dimensions():
+    """The smoothed sliced distance of large samples: that of one law is a control near zero."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 20_000, 5, generator=generator)
+    spread = torch.randn(20_000, 5, generator=generator).sign()  # the same mean and variances
+    spread[:, 0] *= 2  # another variance in one direction
+    directions = random_projections(5, 40, generator=generator, dtype=torch.float32)
+    torch.manual_seed(0)
+    options = {"sigma": 1.0, "p": 2}
+    equal = float(smoothed_sliced_wasserstein(first, second, directions, **options))
+    different = float(smoothed_sliced_wasserstein(first, spread, directions, **options))
+    assert equal < 0.002
+    assert different > 10 * equal
+
+
 # Gomez2025
 
 
@@ -373,7 +388,25 @@ def test_remark_4_square_of_the_norm():
     assert mean != pytest.approx(3 / 7, rel=0.5)
 
 
-def test_property_2_holds_for_the_root_only():
+def test_property_2_of_the_smoothed_distance_holds_for_the_root_only():
+    """Normal laws about 0, 1 and 2 with noise: their distances are those of their means."""
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.randn(3, 20_000, 1, generator=generator)
+    samples += torch.arange(3)[:, None, None]
+    direction = torch.ones(1, 1)
+    torch.manual_seed(0)
+    options = {"sigma": 1.0, "p": 2}
+    powers = [
+        float(smoothed_sliced_wasserstein(samples[i], samples[j], direction, **options))
+        for i, j in ((0, 1), (1, 2), (0, 2))
+    ]
+    assert powers == pytest.approx([1, 1, 4], rel=0.1)
+    assert powers[2] > powers[0] + powers[1]
+    first, second, whole = np.sqrt(powers)
+    assert whole <= (first + second) * 1.05  # sampling errors of the three distances
+
+
+def test_triangle_inequality_of_the_sliced_distance_holds_for_the_root_only():
     generator = torch.Generator().manual_seed(0)
     line = torch.tensor([0.0, 1.0, 2.0])[:, None, None]
     clouds = [
