@@ -99,8 +99,8 @@ def slices(result: Result) -> str:
             last=[_of_method(row, "networks", "moment matching", (10.0, 1.0))],
         )
     seconds = max(row["cpu_seconds"] for row in rows)
-    note = f"one seed, at most {seconds:d} s of CPU time per network"
-    return with_origin(table, result, rows, note=note, command="slices")
+    note = f"four seeds, starts one; at most {seconds:d} s of CPU time per network"
+    return with_origin(table, result, rows, note=note)
 
 
 def networks(result: Result) -> str:
