@@ -115,9 +115,9 @@ def run_cell(cell: Cell, pictures: Path, data: Path | None, n_synthetic: int) ->
     labels = torch.arange(n_synthetic) % 10
     images = draw(trained.generator, labels)
     torch.manual_seed(cell.seed)
-    shown = draw(trained.generator, torch.arange(10).repeat_interleave(_N_SHOWN))
+    grid = draw(trained.generator, torch.arange(10).repeat_interleave(_N_SHOWN))
     pictures.mkdir(parents=True, exist_ok=True)
-    save_grid(shown, pictures / f"{cell.name}.png", _N_SHOWN)
+    save_grid(grid, pictures / f"{cell.name}.png", _N_SHOWN)
     return {
         "dataset": cell.dataset,
         "epsilon": cell.epsilon,
