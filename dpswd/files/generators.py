@@ -56,12 +56,8 @@ def write_generator(
     Raises:
         InputError: If the generator is of another class, or the file cannot be written.
     """
+    check_writable(generator)
     kind = type(generator)
-    if _CLASSES.get(kind.__name__) is not kind:
-        raise InputError(
-            f"Expected a generator out of {', '.join(_CLASSES)}, got {kind.__name__}; "
-            "save its state_dict instead."
-        )
     content: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,
@@ -79,6 +75,16 @@ def write_generator(
     if generator.layout is not None:
         content["layout"] = asdict(generator.layout)
     atomic_write(path, partial(torch.save, content))
+
+
+def check_writable(generator: Any) -> None:
+    """Raise an InputError unless a file can hold the generator."""
+    kind = type(generator)
+    if _CLASSES.get(kind.__name__) is not kind:
+        raise InputError(
+            f"Expected a generator out of {', '.join(_CLASSES)}, got {kind.__name__}; "
+            "save its state_dict instead."
+        )
 
 
 def read_generator(path: str | Path) -> tuple[Generator, Guarantee]:

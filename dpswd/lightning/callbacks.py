@@ -13,12 +13,13 @@ from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.files.classifiers import write_classifier
-from dpswd.files.generators import write_generator
+from dpswd.files.generators import check_writable, write_generator
 from dpswd.files.pictures import mark_picture, save_samples
 from dpswd.lightning.adaptation import AdaptationModule
 from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.networks.classifiers import EncodedClassifier
+from dpswd.networks.generator import Generator
 
 __all__ = ["ClassifierFile", "GeneratorFile", "SampleGrid"]
 
@@ -31,6 +32,15 @@ class GeneratorFile(L.Callback):
     ``dpswd sample`` reads the file. None is written if the module holds no release, as after a
     crash between the ledger's line and the noise.
     """
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse a module without a generator of this library, before the first release."""
+        try:
+            check_writable(getattr(pl_module, "generator", None))
+        except InputError as error:
+            raise InputError(
+                f"{error} Leave the callback GeneratorFile out for networks of your own."
+            ) from None
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the file on rank 0."""
@@ -131,6 +141,15 @@ class SampleGrid(L.Callback):
     def __init__(self, every_n_steps: int = 500) -> None:
         at_least(0, every_n_steps=every_n_steps)
         self.every_n_steps = every_n_steps
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse a module without a generator of records, before the first release."""
+        generator = getattr(pl_module, "generator", None)
+        if not isinstance(generator, Generator):
+            raise InputError(
+                "Expected a module whose attribute generator is a dpswd Generator for the callback "
+                f"SampleGrid, got {type(generator).__name__}; leave the callback out."
+            )
 
     def on_train_batch_end(
         self,

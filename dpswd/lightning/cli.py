@@ -23,6 +23,7 @@ from dpswd.budget.budget import NOISE_FREE, Budget
 from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
+from dpswd.report.render import write_report
 
 # Loggers whose lines on hardware, seeds and advice are not shown; warnings are.
 _QUIET_LOGGERS = ("lightning.pytorch", "lightning.fabric")
@@ -115,7 +116,7 @@ class PrivateCLI(LightningCLI):
             )
 
     def after_fit(self) -> None:
-        """Write the final state to checkpoints/last.ckpt; show the guarantee."""
+        """Write the final state to checkpoints/last.ckpt, and the report; show the guarantee."""
         trainer: Any = self.trainer
         if not trainer.fast_dev_run:
             last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
@@ -123,6 +124,9 @@ class PrivateCLI(LightningCLI):
         if trainer.is_global_zero:
             statement = self.config_init["fit"]["privacy"].statement()
             say(statement.guarantee_of_weights().line())
+            if not trainer.fast_dev_run:
+                write_report(trainer.default_root_dir)
+                say(f"Report: {Path(trainer.default_root_dir) / 'report.html'}")
 
 
 # Options of the trainer

@@ -1,5 +1,6 @@
 """The two modules on embedded digits: releases during the training or before it."""
 
+import lightning as L
 import pytest
 import torch
 from factories import checkpoint_at, ledger_of, privacy, trainer
@@ -219,3 +220,33 @@ def test_a_resumed_run_makes_no_release(tmp_path):
 def test_moment_module_needs_two_records_of_each_class():
     with pytest.raises(InputError, match="batch_size"):
         moment_module(batch_size=19)
+
+
+class NotAGenerator(L.LightningModule):
+    """A module of a user, whose network has another name and class."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = torch.nn.Linear(2, 2)
+
+    def training_step(self, batch, batch_idx):
+        raise AssertionError("a step was made")
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+@pytest.mark.parametrize("callback", [SampleGrid(), GeneratorFile()])
+def test_callbacks_refuse_a_module_without_a_generator_before_the_first_step(tmp_path, callback):
+    trainer = L.Trainer(
+        max_steps=1,
+        callbacks=[callback],
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    with pytest.raises(InputError, match="callback"):
+        trainer.fit(NotAGenerator(), torch.utils.data.DataLoader([0.0]))
