@@ -186,13 +186,16 @@ class _Account:
         rdp = PrivacyAccountant.from_groups(planned, "rdp")
         _, sample_size, _ = planned[0]
         delta: float = ledger.delta
+        of_budget = {"pld": pld, "rdp": rdp}[ledger.accountant]
+        # The statement of the run has the tails that the accountant of its budget chooses.
+        resolved = of_budget.resolve(delta)
         return cls(
             delta=delta,
             sample_size=sample_size,
-            of_budget={"pld": pld, "rdp": rdp}[ledger.accountant],
+            of_budget=of_budget,
             pld=pld,
             rdp=rdp,
-            exact=pld.resolve(delta),
+            exact=PrivacyAccountant.from_groups(resolved.history, "pld"),
         )
 
 
