@@ -41,6 +41,7 @@ TABLES = {
     "front": Source("generation", generation.front),
     "generation_compared": Source("generation", generation.generation_compared),
     "generation_baselines": Source("generation", generation.generation_baselines),
+    "shapes": Source("shapes", generation.shapes),
     "slices": Source("slices", generation.slices),
     "networks": Source("networks", generation.networks),
     "networks_start": Source("networks", generation.networks_start),

@@ -103,6 +103,22 @@ def slices(result: Result) -> str:
     return with_origin(table, result, rows, note=note)
 
 
+def shapes(result: Result) -> str:
+    """Accuracies of the one-shot generator in shapes and in pixels."""
+    table = Pivot("data set", "rows", "ε")
+    for row in result["rows"]:
+        rows = "shapes"
+        if row["method"].endswith("pixels"):
+            rows = "pixels"
+        table.add(
+            [row["dataset"], rows, f"{row['epsilon']:g}"],
+            column=classifier(row),
+            cell=score(row),
+        )
+    note = "one seed where no deviation is given"
+    return with_origin(table, result, result["rows"], note=note)
+
+
 def networks(result: Result) -> str:
     """Accuracies of networks that match moments, beside print and mixture."""
     rows = select(
