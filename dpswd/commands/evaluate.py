@@ -30,6 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"
     )
     parser.add_argument(
+        "--fid", action="store_true", help="the FID of images, too; needs --weights"
+    )
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="Inception weights of pytorch-fid, for --fid"
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
@@ -38,6 +44,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
+    if arguments.fid and arguments.weights is None:
+        raise InputError(
+            "Expected --weights FILE with --fid, got none; fetch "
+            "pt_inception-2015-12-05-6726825d.pth from the releases of mseitzer/pytorch-fid."
+        )
     # These modules import torch, which the help of the command does not need.
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name
@@ -69,8 +80,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
         directory = Path(arguments.synthetic).resolve().parent
         if not public:
             directory = Path("private") / directory.name
+    weights = None
+    if arguments.fid:
+        weights = arguments.weights
     return evaluate_pair(
-        synthetic, real, directory, public=public, classifiers=arguments.classifiers
+        synthetic,
+        real,
+        directory,
+        public=public,
+        classifiers=arguments.classifiers,
+        weights=weights,
     )
 
 
@@ -92,6 +111,7 @@ def evaluate_pair(
     *,
     public: bool,
     classifiers: Sequence[str] | None = None,
+    weights: Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate synthetic records, and write the JSON file and the figure.
 
@@ -102,9 +122,10 @@ def evaluate_pair(
         public: Whether the real records are public. Figures on private records are no part of a
             run.
         classifiers: Names of the classifiers; by default all that suit the records.
+        weights: Weights of pytorch-fid for the FID of images; ``None`` for no FID.
 
     Raises:
-        InputError: If the records do not fit, or the files exist, or figures on private records
+        InputError: If the records or the weights do not fit, or the files exist, or figures on private records
             would lie in a run directory.
     """
     # These modules import scikit-learn, which the help of the command does not need.
@@ -118,6 +139,9 @@ def evaluate_pair(
     check_new(path)
     check_new(picture)
     test = real.test or real.train
+    inception_distance = None
+    if weights is not None:
+        inception_distance = _fid(weights, test, synthetic.train)
     classes: list[Any] | None = None
     n_rows = 1
     if real.classes is not None and synthetic.classes is not None:
@@ -131,9 +155,20 @@ def evaluate_pair(
         name=real.name,
         classifiers=classifiers,
     )
+    if inception_distance is not None:
+        result["fid"] = inception_distance
     write_json(path, result)
     figure(picture, synthetic.train, test, real.columns, n_rows)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
+
+
+def _fid(weights: Path, real: "Records", synthetic: "Records") -> float:
+    """Return the FID of synthetic images."""
+    from dpswd.evaluation.images import fid  # imports torch
+
+    if real.values.ndim != 4:
+        raise InputError("Expected images for --fid, got a table; leave it out.")
+    return round(fid(weights, real.floats(), synthetic.floats()), 2)
 
 
 def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Records":
@@ -170,7 +205,12 @@ def show(result: dict[str, Any]) -> None:
             "No classifier was trained, as the records have no classes; of .csv files, --target "
             "names their column."
         )
+    if result["majority"] is not None:
+        print(f"{'the most frequent class':<22}{result['majority']:>8.1f} %")
+    _show_two_sample(result["two_sample"])
     _show_fidelity(result["fidelity"])
+    if "fid" in result:
+        print(f"FID {result['fid']:.2f}")
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(f"{result['files'][1]} shows real records: do not publish it.")
@@ -184,6 +224,14 @@ def _show_accuracies(rows: list[dict[str, Any]]) -> None:
         balanced = f"{row['balanced_accuracy']:.1f} %"
         area = _three_digits(row["auc"])
         print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}")
+
+
+def _show_two_sample(areas: dict[str, float | None]) -> None:
+    """Print how well classifiers tell synthetic records from real ones."""
+    if not areas:
+        return
+    numbers = ", ".join(f"{name} {_three_digits(area)}" for name, area in areas.items())
+    print(f"Synthetic or real, AUC (0.5: cannot be told apart, 1: always): {numbers}")
 
 
 def _show_fidelity(fidelity: dict[str, Any]) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from dpswd._layout import Array
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
 from dpswd.evaluation.fidelity import fidelity
+from dpswd.evaluation.images import image_features, random_convolutions
+from dpswd.evaluation.two_sample import two_sample_test
 from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import Records
 
@@ -47,8 +50,11 @@ def evaluate(
         classifiers: Names of the classifiers; by default all that suit the records.
 
     Returns:
-        ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC, and
-        ``"fidelity"``.
+        ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC;
+        ``"majority"``, the part of the most frequent class of the test records in percent, which
+        an accuracy has to exceed; ``"two_sample"`` of
+        :func:`~dpswd.evaluation.two_sample.two_sample_test`; and ``"fidelity"``, of images in the
+        features of :func:`~dpswd.evaluation.images.random_convolutions`.
 
     Raises:
         InputError: If the shapes differ or a classifier is unknown.
@@ -79,10 +85,23 @@ def evaluate(
         row |= scores(classifier, synthetic, test)
         row |= {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(row)
+    majority = None
+    if classes:
+        counts = test.labels.bincount()
+        majority = round(100 * float(counts.max() / counts.sum()), 2)
     return {
         "rows": rows,
-        "fidelity": fidelity(synthetic.vectors(), test.vectors(), columns=not is_image),
+        "majority": majority,
+        "two_sample": two_sample_test(synthetic, test),
+        "fidelity": fidelity(_compared(synthetic), _compared(test), columns=not is_image),
     }
+
+
+def _compared(records: Records) -> Array:
+    """Return what distributions are compared of: vectors, or public features of images."""
+    if records.values.ndim == 4:
+        return image_features(random_convolutions, records.floats())
+    return records.vectors()
 
 
 def figure(

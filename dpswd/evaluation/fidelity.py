@@ -1,7 +1,7 @@
 """Fidelity: how close the distribution of synthetic records is to that of real ones.
 
-Distances are in the leading principal components of the real records, columns in units of their
-standard deviation first. ``frechet`` is the squared 2-Wasserstein distance of normal laws with the
+Distances are in the leading principal components of the real records: of columns in units of their
+standard deviation, or of public features of images (:mod:`dpswd.evaluation.images`). ``frechet`` is the squared 2-Wasserstein distance of normal laws with the
 means and covariances of both sides, over the total variance of the real ones. ``precision`` is the
 fraction of synthetic records within the distance of the third nearest neighbour of a real record
 from this record, ``recall`` the same with the sides exchanged (Kynkäänniemi et al., Improved

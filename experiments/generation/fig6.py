@@ -15,10 +15,11 @@ from torch import Tensor
 
 from dpswd._layout import Layout
 from dpswd.data import benchmark
+from dpswd.evaluation.images import check_weights
 from dpswd.networks.generator import draw
 from dpswd.records import PrivateRecords, Records, Stored
 from dpswd.report.render import write_report
-from experiments.generation.frechet import check_weights, fidelity
+from experiments.generation.frechet import fidelity
 from experiments.generation.pictures import Picture, draw_grids, line_of
 from experiments.generation.training import Trained, train_mixture
 from experiments.results import Result, Row

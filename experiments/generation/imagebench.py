@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from dpswd.data import Benchmark, benchmark, data_root, every_fifth
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, scores
+from dpswd.evaluation.images import check_weights
 from dpswd.networks.generator import draw as draw_images
 from dpswd.records import Records
 from experiments import cells
-from experiments.generation.frechet import check_weights, fidelity
+from experiments.generation.frechet import fidelity
 from experiments.generation.pictures import Picture, draw_grids, grid
 from experiments.generation.table2 import LABELS
 from experiments.generation.training import (

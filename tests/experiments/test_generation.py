@@ -16,6 +16,7 @@ from dpswd import InputError
 from dpswd.accounting.calibrate import mu_of_epsilon
 from dpswd.data import Benchmark, benchmark
 from dpswd.estimators.generator import PrivateGenerator
+from dpswd.evaluation.images import random_convolutions
 from dpswd.mixture.forecast import forecast
 from dpswd.records import Records
 from experiments import cells
@@ -30,7 +31,7 @@ from experiments.generation import (
     tables_adult,
 )
 from experiments.generation import forecast as forecasts
-from experiments.generation.frechet import fidelity, random_convolutions
+from experiments.generation.frechet import fidelity
 from experiments.generation.generation_ablation import Part
 from experiments.generation.imagebench import summarise, summarise_fidelity
 from experiments.generation.training import UNLIMITED_MU
