@@ -17,8 +17,8 @@ from dpswd.evaluation.fidelity import frechet
 
 __all__ = ["WEIGHTS", "check_weights", "fid", "image_features", "random_convolutions"]
 
-# Name of the file of weights among the releases of pytorch-fid, and the first digits of its SHA-256,
-# as torch's hub checks them.
+# Name of the file of weights among the releases of pytorch-fid, and the first digits of its
+# SHA-256, as the hub of torch checks them.
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 DIGEST = "6726825d"
 # Images that a network maps at a time.
