@@ -65,7 +65,7 @@ def to_distances(images: Tensor, ink: str = "light") -> Tensor:
         >>> dot = torch.zeros(1, 1, 5, 5)
         >>> dot[0, 0, 2, 2] = 1
         >>> to_distances(dot)[0, 0, 2].tolist()
-        [64, 96, 128, 96, 64]
+        [80, 112, 135, 112, 80]
     """
     parts = [_to_distances(part, ink) for part in images.split(_PART)]
     return torch.cat(parts)
