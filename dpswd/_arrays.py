@@ -23,7 +23,7 @@ Unreadable = Literal["refuse", "zero"]
 
 # The end of a sentence about tables that hold more than numbers.
 MIXED = (
-    "mixed tables with categories are another field: see smartnoise-synth or dpmm, or pass the "
+    "state categories, dates and missing cells by columns= (--columns FILE), or pass the "
     "columns of numbers only"
 )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._public_facts import taken_from_records
+from dpswd.columns import Table
 from dpswd.errors import InputError
 
 Array = NDArray[Any]
@@ -38,6 +39,7 @@ class Layout:
         dtypes: Types of the columns of a table, or the one type of an array; empty for lists.
         columns: Names of the columns of a table; ``None`` for arrays.
         target: Name of the column or Series of classes.
+        table: Public facts of the columns, by which numbers become cells; ``None`` for numbers.
     """
 
     kind: Literal["images", "rows"] = "rows"
@@ -46,6 +48,7 @@ class Layout:
     dtypes: tuple[str, ...] = ()
     columns: tuple[str | int, ...] | None = None
     target: str | None = None
+    table: Table | None = None
 
     @classmethod
     def of(cls, values: Any) -> "Layout":
@@ -62,6 +65,8 @@ class Layout:
         """
         target: Any = self.target
         if not isinstance(target, str | None):
+            return False
+        if self.table is not None and self.table.names != self.columns:
             return False
         if self.kind == "images":
             is_known = self.channels in ("first", "last") or (
@@ -127,6 +132,8 @@ class Layout:
         values = records.detach().cpu().numpy()
         if self.kind == "images":
             return self._restore_images(values)
+        if self.table is not None:
+            return self._restore_cells(self.table, values)
         if self.columns is None and not self.dtypes:
             return values
         if self.columns is None:
@@ -139,6 +146,24 @@ class Layout:
         frame = frame.astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
         return frame
+
+    def _restore_cells(self, table: Table, values: Array) -> Any:
+        """Return generated numbers (n, d) as a DataFrame of cells, or as an array of objects."""
+        cells = table.cells(values)
+        if importlib.util.find_spec("pandas") is None:
+            return np.array(list(cells.values()), dtype=object).T
+        import pandas as pd  # optional: needed for callers with data frames alone
+
+        series = {}
+        for column in table.part:
+            restored = pd.Series(cells[column.name], dtype=None if column.dtype else object)
+            if column.dtype == "category":
+                of_column = dict.fromkeys([*column.categories, *restored.dropna()])
+                restored = restored.astype(pd.CategoricalDtype(list(of_column)))
+            elif column.dtype:
+                restored = restored.astype(column.dtype)
+            series[column.name] = restored
+        return pd.DataFrame(series)
 
     def _restore_images(self, values: Array) -> Array:
         """Return images (n, C, H, W) with the caller's axes and type of pixels."""

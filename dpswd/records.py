@@ -20,8 +20,10 @@ from dpswd._arrays import Unreadable, as_records
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
+from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
+from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.features.shapes import check_shapes, to_distances
 from dpswd.units import Units
@@ -111,6 +113,8 @@ class PrivateRecords(_Handle):
             screen.
         bounds: Public bounds (low, high) of every column of vectors.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        columns: Public facts of the columns of a DataFrame, with categories, dates and missing
+            cells: a dictionary by names, or a file (:mod:`dpswd.columns`).
         unit: The unit of every record, for example the number of the patient: an array (N,), or the
             name of a column of a DataFrame, which is then no part of the records. The guarantee
             protects a unit with all of its records (docs/theory/units.md). ``None``: every record
@@ -153,14 +157,28 @@ class PrivateRecords(_Handle):
         classes: Sequence[Any] | None = None,
         bounds: Bounds | None = None,
         kinds: Sequence[str] | None = None,
+        columns: Any = None,
         unit: Any = None,
         per_unit: int = 1,
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
         X, unit_names = without_units(X, unit, per_unit)
-        values, layout = as_records(X, unreadable=unreadable)
+        types_notice = ""
+        if columns is None:
+            values, layout = as_records(X, unreadable=unreadable)
+        else:
+            if bounds is not None or kinds is not None:
+                raise InputError(
+                    "Expected columns, or bounds and kinds, got both; leave bounds and kinds out."
+                )
+            table, types_notice = frame_table(X, columns)
+            values, layout = cells_as_records(X, table)
+            bounds = table.bounds
+            kinds = table.kinds
         notices = []  # lines about facts that are taken from the records
+        if layout.table is not None and types_notice:
+            notices.append(types_notice)
         numbers = None
         if y is not None:
             labels = as_labels(y, classes)
@@ -171,9 +189,9 @@ class PrivateRecords(_Handle):
         target = getattr(y, "name", None)
         if isinstance(target, str):  # of a Series
             layout = replace(layout, target=target)
-        if kinds is not None:
+        if kinds is not None and layout.table is None:
             layout = layout.with_kinds(kinds)
-        elif layout.kind == "rows":
+        elif layout.kind == "rows" and layout.table is None:
             notice = layout.notice(values.shape[1])
             if notice is not None:
                 notices.append(notice)
@@ -181,6 +199,8 @@ class PrivateRecords(_Handle):
                 kinds = layout.column_kinds(len(bounds))
         for notice in notices:
             say(notice)
+        if layout.table is not None:
+            say_left_out(layout.table)
         units = None
         if unit_names is not None:
             units = Units.draw(unit_names, per_unit)
@@ -467,6 +487,58 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
             f"array, or the name of a column of a DataFrame."
         )
     return X, list(unit)
+
+
+def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
+    """Return the public facts of the columns of a DataFrame, and the line about its types.
+
+    The types are facts of all records: one missing cell makes floats of a column of integers.
+    """
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        raise InputError(
+            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
+            "whose columns have names."
+        )
+    table_of_user = Table.of(columns)
+    dtypes = {str(name): str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)}
+    table = table_of_user.with_dtypes(dtypes)
+    pairs = zip(table_of_user.part, table.part, strict=True)
+    types = [f"{of_frame.name} {of_frame.dtype}" for column, of_frame in pairs if not column.dtype]
+    notice = ""
+    if types:
+        notice = taken_from_records(dtype=types)
+    return table, notice
+
+
+def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
+    """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
+    cells = {str(name): X[name].tolist() for name in X.columns}
+    numbers = table.numbers(cells, "X", first_line=0)
+    records, layout = table_records(numbers, table)
+    bounds = torch.tensor(table.bounds, dtype=torch.float32).T
+    try:
+        layout.restore(bounds)
+        table.check_types()
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            "Expected facts of the columns that fit their types in X, got bounds or categories "
+            "that a type cannot hold; correct them, or convert the column."
+        ) from None
+    return records, layout
+
+
+def table_records(numbers: Array, table: Table) -> tuple[Tensor, Layout]:
+    """Return the numbers (N, d) of cells as records, and their layout."""
+    if not len(numbers):
+        raise InputError("Expected a table with records, got none.")
+    layout = Layout(dtypes=("float64",) * numbers.shape[1], columns=tuple(table.names), table=table)
+    return torch.from_numpy(numbers.astype(np.float32)), layout
+
+
+def say_left_out(table: Table) -> None:
+    """Say which columns are left out, as the user stated."""
+    if table.left_out:
+        say(f"Left out, as stated: {', '.join(table.left_out)} (identifier).")
 
 
 class PrivateBatch(_Handle):

@@ -60,6 +60,13 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     group.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
     add_units(group)
     group.add_argument(
+        "--columns",
+        type=Path,
+        metavar="FILE",
+        help="facts of the columns of a table with categories, dates or missing cells: .csv or "
+        ".yaml (docs/tables.md)",
+    )
+    group.add_argument(
         "--bounds",
         type=Path,
         metavar="FILE",
@@ -105,6 +112,8 @@ def read_records(
     options["classes"] = spelled_classes(options["classes"])
     bounds = None
     kinds = None
+    if arguments.columns is not None and arguments.bounds is not None:
+        raise InputError("Expected --columns or --bounds, got both; leave --bounds out.")
     if arguments.bounds is not None:
         columns = read_bounds(arguments)
         bounds = columns.bounds
@@ -119,6 +128,7 @@ def read_records(
         unreadable=arguments.unreadable,
         bounds=bounds,
         kinds=kinds,
+        columns=arguments.columns,
         in_memory=in_memory,
     )
 

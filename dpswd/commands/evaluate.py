@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
+from dpswd.columns import read_columns
 from dpswd.commands._options import add_left_out_unit, add_reading, refuse_run_directory
 from dpswd.errors import InputError
 
@@ -25,6 +26,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "test", metavar="TEST", help="real records that you may look at, or a benchmark"
     )
     add_reading(parser)
+    parser.add_argument(
+        "--columns",
+        type=Path,
+        metavar="FILE",
+        help="facts of the columns of tables with categories, dates or missing cells",
+    )
     add_left_out_unit(parser)
     parser.add_argument(
         "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"
@@ -60,6 +67,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "unreadable": arguments.unreadable,
         "missing_is_class": True,  # as a class that was stated
     }
+    if arguments.columns is not None:
+        reading["columns"] = read_columns(arguments.columns)
     target_names = (arguments.target, "class")
     synthetic = read_public(
         arguments.synthetic, **reading, target=target_of(arguments.synthetic, root, *target_names)

@@ -4,6 +4,7 @@ import dataclasses
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from dpswd.columns import read_columns
 from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
 
@@ -90,7 +91,9 @@ def _stated_facts(arguments: Namespace) -> _PublicFacts:
         raise InputError(f"Expected --shape as 28,28 or 32,32,3, got {arguments.shape}.") from None
     n_classes = arguments.n_classes or len(arguments.class_sizes or ())
     bounds = None
-    if arguments.bounds is not None:
+    if arguments.columns is not None:
+        bounds = read_columns(arguments.columns).bounds
+    elif arguments.bounds is not None:
         bounds = read_bounds(arguments).bounds
     return _PublicFacts(
         shape,

@@ -54,7 +54,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help=f"synthetic records (default: as many, at most {_MAX_SYNTHETIC:,})",
     )
     parser.add_argument(
-        "--proportions", choices=["equal", "released"], default="equal", help="of the classes"
+        "--proportions",
+        choices=["equal", "released"],
+        help="of the classes (default: released for tables, equal for images)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="of the synthetic records; noise has no seed"
@@ -121,7 +123,7 @@ def generate(
     constants: dict[str, Any],
     *,
     n: int,
-    proportions: str,
+    proportions: str | None,
     **options: Any,
 ) -> dict[str, Any]:
     """Fit a generator, and write its files on rank 0.
@@ -131,14 +133,17 @@ def generate(
         directory: The run directory.
         constants: Public constants of the method.
         n: Number of synthetic records.
-        proportions: ``"equal"`` or ``"released"``, of the classes of synthetic records.
+        proportions: ``"equal"`` or ``"released"``, of the classes of synthetic records; ``None``
+            for those of :meth:`dpswd.PrivateGenerator.sample`.
         options: Further options of :class:`~dpswd.PrivateGenerator`.
     """
     # These modules import torch, which the help of the command does not need.
     from dpswd._distributed import Processes
-    from dpswd.estimators.generator import PrivateGenerator
+    from dpswd.estimators.generator import PrivateGenerator, default_proportions
 
     at_least(1, n=n)
+    if proportions is None:
+        proportions = default_proportions(records.shape)
     estimator = PrivateGenerator(**options, **constants, run_dir=directory, verbose=False)
     estimator.fit(records)
     files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
@@ -186,14 +191,20 @@ def _write(
     estimator.save(directory / "generator.pt")
     synthetic, labels = estimator.sample(n, proportions=proportions)
     notice = estimator.guarantee_.notice
-    export(directory / "synthetic.npz", synthetic, labels, records.layout, notice=notice)
-    files = ["generator.pt", "synthetic.npz"]
+    table = records.layout.table
+    name = "synthetic.npz" if table is None else "synthetic.csv"
+    export(directory / name, synthetic, labels, records.layout, notice=notice)
+    files = ["generator.pt", name]
     if len(records.shape) == 3:
         save_samples(estimator.generator_, directory / "samples.png")
         mark_picture(directory / "samples.png", notice)
         files.append("samples.png")
     elif records.bounds is not None:
-        parts = {"synthetic": np.asarray(synthetic)}
+        values = np.asarray(synthetic)
+        if table is not None:
+            cells = {name: values[:, j] for j, name in enumerate(table.names)}
+            values = table.numbers(cells, "the synthetic records")
+        parts = {"synthetic": values}
         save_columns(directory / "columns.png", parts, records.layout.columns)
         mark_picture(directory / "columns.png", notice)
         files.append("columns.png")

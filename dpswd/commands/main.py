@@ -30,6 +30,7 @@ COMMANDS = {  # modules of dpswd.commands, and their lines of --help
     "adapt": "adapt a classifier from labelled public records to unlabelled private ones",
     "predict": "classes of new records by a classifier.pt",
     "forecast": "what to expect of generate, from public facts only",
+    "columns": "draft of the public facts of the columns of a table, to edit and confirm",
     "fit": "train a network by DP-SWD: the command line of Lightning",
     "configs": "list the shipped configs, or print one",
     "report": "write report.html, report.md and report.json for a run",

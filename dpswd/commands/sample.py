@@ -20,7 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--labels", nargs="+", metavar="CLASS", help="only these classes, each equally often"
     )
     parser.add_argument(
-        "--proportions", choices=["equal", "released"], default="equal", help="of the classes"
+        "--proportions",
+        choices=["equal", "released"],
+        help="of the classes (default: released for tables, equal for images)",
     )
     parser.add_argument(
         "--spread", type=float, default=1.0, help="factor on the noise within cells; 0.8: cleaner"
@@ -46,7 +48,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     # These modules import torch, which the help of the command does not need.
     import numpy as np
 
-    from dpswd.estimators.generator import PrivateGenerator
+    from dpswd.estimators.generator import PrivateGenerator, default_proportions
     from dpswd.files.export import export
 
     path = arguments.generator
@@ -56,11 +58,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
     estimator.random_state = arguments.seed
     requested = None
     proportions = arguments.proportions
+    if proportions is None:
+        proportions = default_proportions(estimator.generator_.sample_shape)
     if arguments.labels is not None:
         requested = np.resize(arguments.labels, arguments.n)
         proportions = ""
     records, labels = estimator.sample(
-        arguments.n, requested, proportions=arguments.proportions, spread=arguments.spread
+        arguments.n, requested, proportions=proportions or None, spread=arguments.spread
     )
     classes = None
     if estimator.classes_ is None:

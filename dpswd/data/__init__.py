@@ -8,6 +8,7 @@ from typing import Any
 from dpswd._arrays import Unreadable
 from dpswd._labels import Labels
 from dpswd._progress import say
+from dpswd.columns import Table
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays
@@ -31,9 +32,16 @@ _READERS = {  # by ending; that of a folder is empty
     "": _Reader(read_images, frozenset({"size", "channels", "classes", "unit"})),
     ".npz": _Reader(read_arrays, frozenset({"classes", "unit"})),
     ".npy": _Reader(read_arrays),
-    ".csv": _Reader(read_table, frozenset({"classes", "target", "unit"})),
+    ".csv": _Reader(read_table, frozenset({"classes", "target", "unit", "columns"})),
 }
-_OPTIONS = ("channels", "classes", "size", "target", "unit")  # of which each reader knows some
+_OPTIONS = (
+    "channels",
+    "classes",
+    "columns",
+    "size",
+    "target",
+    "unit",
+)  # of which each reader knows some
 _FACES_SIZE = 64  # side of the faces of CelebA where none is stated
 
 
@@ -48,6 +56,7 @@ def read(
     target: str | None = None,
     bounds: Sequence[tuple[float, float]] | None = None,
     kinds: Sequence[str] | None = None,
+    columns: Any = None,
     unit: str | None = None,
     per_unit: int = 1,
     unreadable: Unreadable = "refuse",
@@ -77,6 +86,8 @@ def read(
         target: Column of the classes in a ``.csv`` file.
         bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        columns: Public facts of the columns of a ``.csv`` file, instead of bounds and kinds: a
+            dictionary by names, or a file (:mod:`dpswd.columns`).
         unit: What names the person of each record: a column of a ``.csv`` file, an array of an
             ``.npz`` file, or ``"folder"``, the innermost folder of an image, below that of the
             class. The guarantee then protects a person with all records (docs/theory/units.md).
@@ -94,7 +105,15 @@ def read(
         >>> read("digits")
         PrivateRecords(1438 records of shape (1, 8, 8), n_classes=10)
     """
+    table = None
+    if columns is not None:
+        if bounds is not None or kinds is not None:
+            raise InputError(
+                "Expected columns, or bounds and kinds, got both; leave bounds and kinds out."
+            )
+        table = Table.of(columns)
     options = ReadOptions(
+        columns=table,
         root=root,
         size=size,
         channels=channels,
@@ -127,6 +146,8 @@ def read_public(data: str | Path, **options: Any) -> Benchmark:
         >>> len(read_public("digits").test)
         359
     """
+    if options.get("columns") is not None:
+        options["columns"] = Table.of(options["columns"])
     records = _read(data, ReadOptions(**options, in_memory=True), unused={"size", "channels"})
     return Benchmark(
         records.name,

@@ -19,8 +19,9 @@ from dpswd._layout import Layout
 from dpswd._progress import say
 from dpswd._public_facts import taken_from_records
 from dpswd._validate import choice
+from dpswd.columns import Table
 from dpswd.errors import InputError
-from dpswd.records import PrivateRecords, Records, Stored
+from dpswd.records import PrivateRecords, Records, Stored, say_left_out
 from dpswd.units import Units
 
 # NumPy, zipfile and csv raise these on damaged files.
@@ -55,6 +56,7 @@ class ReadOptions:
     in_memory: bool | None = None
     min_classes: int = MIN_CLASSES
     missing_is_class: bool = False
+    columns: Table | None = None
 
     def __post_init__(self) -> None:
         choice(("refuse", "zero"), unreadable=self.unreadable)
@@ -127,7 +129,11 @@ class ReadRecords:
             if self.labels.notice is not None:
                 notices.append(self.labels.notice)
         layout = self.layout or Layout.of(self.values)
-        if kinds is not None:
+        if layout.table is not None:
+            bounds = layout.table.bounds
+            kinds = layout.table.kinds
+            say_left_out(layout.table)
+        elif kinds is not None:
             layout = layout.with_kinds(kinds)
         elif bounds is not None and self.kinds is not None:
             kinds = self.kinds

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpswd.data.reading import (
     report_name,
 )
 from dpswd.errors import InputError
+from dpswd.records import table_records
 
 # Ends of sentences.
 TARGET = "name the column of classes by target= (--target)"
@@ -44,6 +46,24 @@ def target_of(data: str, root: str | Path | None, *candidates: str | None) -> st
         if candidate in names:
             return candidate
     return None
+
+
+def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return the cells of a ``.csv`` file with names, by column; of a table one may look at.
+
+    Raises:
+        InputError: If the file has no names of columns.
+    """
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        raise InputError(f"Expected a .csv file, got {path}; check the path.")
+    lines = list(_lines(path))
+    header: list[str] = []
+    if lines:
+        header = _header(lines[0], path)
+    if not header:
+        raise InputError(f"Expected names of columns on the first line of {path}; {_ADD_NAMES}.")
+    columns = _columns(lines[1:], header, path)
+    return {str(name): cells for name, cells in columns.items()}
 
 
 def read_table(path: Path, options: ReadOptions) -> ReadRecords:
@@ -77,6 +97,23 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
                 f"{options.unit!r}; name the column of the person of each record."
             )
         unit_names = columns.pop(options.unit)
+    if options.columns is not None:
+        if not header:
+            raise InputError(
+                f"Expected names of columns on the first line of {path}, by which the stated "
+                f"columns are matched, got none; {_ADD_NAMES}."
+            )
+        first_line = 2  # below the names
+        numbers = options.columns.numbers(columns, str(path), first_line)
+        values, layout = table_records(numbers, options.columns)
+        return ReadRecords(
+            report_name(path),
+            values,
+            labels,
+            replace(layout, target=options.target),
+            columns=options.columns.names,
+            unit_names=unit_names,
+        )
     _check_numbers(columns, options, path)
     rows = np.array([[_number(cell) for cell in column] for column in columns.values()]).T
     layout = Layout(

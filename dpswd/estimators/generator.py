@@ -52,6 +52,9 @@ class PrivateGenerator(OneShot):
             clipped. With enough records (:meth:`forecast` says it) every class gets its own
             distributions of the columns.
         kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        columns: Public facts of the columns of a DataFrame with categories, dates or missing
+            cells, instead of bounds and kinds: a dictionary by names, or a file
+            (:mod:`dpswd.columns`).
         unit: The person of each record: an array (N,), or the name of a column of a DataFrame. The
             guarantee then protects a person with all records (docs/theory/units.md).
         per_unit: Number of records of a person that enter at most.
@@ -98,6 +101,7 @@ class PrivateGenerator(OneShot):
         classes: Sequence[Any] | None = None,
         bounds: Sequence[tuple[float, float]] | None = None,
         kinds: Sequence[str] | None = None,
+        columns: Any = None,
         unit: Any = None,
         per_unit: int = 1,
         shapes: str | None = None,
@@ -121,6 +125,7 @@ class PrivateGenerator(OneShot):
         self.classes = classes
         self.bounds = bounds
         self.kinds = kinds
+        self.columns = columns
         self.unit = unit
         self.per_unit = per_unit
         self.shapes = shapes
@@ -189,7 +194,7 @@ class PrivateGenerator(OneShot):
         return self
 
     def sample(
-        self, n: int, y: Any = None, *, proportions: str = "equal", spread: float = 1.0
+        self, n: int, y: Any = None, *, proportions: str | None = None, spread: float = 1.0
     ) -> tuple[Any, Any]:
         """Generate records.
 
@@ -197,7 +202,8 @@ class PrivateGenerator(OneShot):
             n: Number of records.
             y: Classes (n,) to generate for, instead of ``proportions``.
             proportions: ``"equal"``: every class equally often. ``"released"``: as among the
-                private records, up to noise.
+                private records, up to noise. By default ``"released"`` for tables and other
+                vectors, ``"equal"`` for images.
             spread: Factor on the noise about the means of cells; 0.8 draws nearer to them.
 
         Returns:
@@ -210,6 +216,8 @@ class PrivateGenerator(OneShot):
         """
         generator: Generator = self._fitted()
         at_least(1, n=n)
+        if proportions is None:
+            proportions = default_proportions(generator.sample_shape)
         with seeded(self._sample_seed()):
             if y is None:
                 labels = generator.labels(n, proportions)
@@ -280,7 +288,7 @@ class PrivateGenerator(OneShot):
         if self.structure is not None:
             return self.structure
         record_shape = _channels_first(shape)
-        has_bounds = self.bounds is not None
+        has_bounds = self.bounds is not None or self.columns is not None
         # c records of a person that change together need c times the noise.
         mu = self._mu() / self.per_unit
         return forecast(n, record_shape, n_classes, mu, bounded=has_bounds)
@@ -301,6 +309,7 @@ class PrivateGenerator(OneShot):
             classes=self.classes,
             bounds=self.bounds,
             kinds=self.kinds,
+            columns=self.columns,
             unit=self.unit,
             per_unit=self.per_unit,
         )
@@ -323,6 +332,13 @@ class PrivateGenerator(OneShot):
         """Return the seed of the next sample, another one for each call."""
         sequence = np.random.SeedSequence([self._public_seed(), self._n_draws])
         return int(sequence.generate_state(1)[0])
+
+
+def default_proportions(sample_shape: tuple[int, ...]) -> str:
+    """Return the proportions of the classes where none are stated: released ones for tables."""
+    if len(sample_shape) == 1:
+        return "released"
+    return "equal"
 
 
 def _effective_constants(

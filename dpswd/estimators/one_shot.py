@@ -3,6 +3,7 @@
 import datetime
 import json
 import secrets
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,8 @@ def _public_facts(records: PrivateRecords) -> dict[str, Any]:
         public["per_unit"] = records.per_unit
     for name in _PUBLIC_FACTS:
         public[name] = getattr(records, name)
+    if records.layout.table is not None:
+        public["columns"] = [asdict(column) for column in records.layout.table.columns]
     return public
 
 

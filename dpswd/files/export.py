@@ -156,6 +156,10 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
     if layout.columns is None:
         names: list[Any] = list(range(values.shape[1]))
         columns = list(values.T)
+    elif layout.table is not None:
+        names = list(layout.columns)
+        texts = [layout.table.as_text(name, values[:, j]) for j, name in enumerate(names)]
+        columns = [np.array(text, dtype=object) for text in texts]
     else:
         names = list(layout.columns)
         columns = layout.typed(values)

@@ -17,6 +17,7 @@ from dpswd._layout import Layout
 from dpswd._provenance import mark_runs
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.bins import KINDS
+from dpswd.columns import Column, Table
 from dpswd.errors import InputError
 from dpswd.files.archives import read_file
 from dpswd.mixture.generator import MixtureGenerator
@@ -74,6 +75,8 @@ def write_generator(
         content["classes"] = as_classes(generator.class_names)
     if generator.layout is not None:
         content["layout"] = asdict(generator.layout)
+        if generator.layout.table is None:
+            del content["layout"]["table"]  # which readers of earlier versions do not know
     atomic_write(path, partial(torch.save, content))
 
 
@@ -180,7 +183,11 @@ def _checked_layout(layout: Any, sample_shape: tuple[int, ...]) -> Layout | None
     """Return the layout of the records."""
     if layout is None:
         return None
-    checked = Layout(**layout)
+    options = dict(layout)
+    if options.get("table") is not None:
+        columns = [Column(**entry) for entry in options["table"]["columns"]]
+        options["table"] = Table(tuple(columns))
+    checked = Layout(**options)
     if not checked.fits(sample_shape):
         raise ValueError("a layout of other records")
     return checked

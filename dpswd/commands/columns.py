@@ -1,0 +1,139 @@
+"""``dpswd columns``: a draft of the public facts of the columns of a table, to edit and confirm."""
+
+import datetime
+import math
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpswd._files import atomic_write, check_new
+from dpswd.columns import KINDS, is_missing_cell
+from dpswd.errors import InputError
+
+# Most categories of a nominal column in a draft; a column of more text is taken for an identifier.
+_MAX_CATEGORIES = 50
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("table", metavar="TABLE", type=Path, help=".csv file with names of columns")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help=".yaml file of the draft"
+    )
+    parser.add_argument("--target", metavar="COLUMN", help="column of the classes, left out")
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=[],
+        metavar="COLUMN=KIND",
+        help=f"kinds that you know: {', '.join(KINDS)}",
+    )
+
+
+def run(arguments: Namespace) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]  # needed for this command alone
+
+    from dpswd.data.tables import text_columns  # imports torch, which the help does without
+
+    out: Path = arguments.out
+    if out.suffix not in (".yaml", ".yml"):
+        raise InputError(f"Expected FILE.yaml as --out, got {out.name}.")
+    check_new(out)
+    columns = text_columns(arguments.table)
+    if arguments.target is not None and columns.pop(arguments.target, None) is None:
+        raise InputError(
+            f"Expected --target to be a column of {arguments.table}, got {arguments.target}."
+        )
+    kinds = _stated_kinds(arguments.kinds, list(columns))
+    drafts = {name: _draft(cells, kinds.get(name)) for name, cells in columns.items()}
+    comment = (
+        "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
+        "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
+        "without the records, then\n# take the line draft out. docs/tables.md has the kinds.\n"
+    )
+    text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
+    atomic_write(out, (comment + text).encode())
+    to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
+    return {"out": str(out), "columns": list(drafts), "to_confirm": to_confirm}
+
+
+def show(result: dict[str, Any]) -> None:
+    print(
+        f"{result['out']}: {len(result['columns'])} columns, of which {len(result['to_confirm'])} "
+        "have facts that were read from the records. The file is private until you have corrected "
+        "and confirmed them."
+    )
+
+
+def _stated_kinds(pairs: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the kinds that the user states, by the names of the columns."""
+    kinds = {}
+    for pair in pairs:
+        name, _, kind = pair.rpartition("=")
+        if name not in names or kind not in KINDS:
+            raise InputError(
+                f"Expected --kinds COLUMN=KIND with a column of the table and a kind out of "
+                f"{', '.join(KINDS)}, got {pair}."
+            )
+        kinds[name] = kind
+    return kinds
+
+
+def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
+    """Return the facts of one column: the stated kind, and what its cells show."""
+    values = [cell.strip() for cell in cells if not is_missing_cell(cell)]
+    distinct = sorted(set(values))
+    if kind is None:
+        kind = _guessed_kind(distinct)
+    draft: dict[str, Any] = {"kind": kind}
+    if kind == "identifier":
+        return draft
+    if kind in ("binary", "nominal"):
+        draft["categories"] = distinct
+    elif kind in ("date", "datetime") or not all(map(_is_number, distinct)):
+        draft["low"] = min(distinct, default="")
+        draft["high"] = max(distinct, default="")
+    else:
+        numbers = [float(value) for value in distinct]
+        draft["low"] = _plain(min(numbers, default=0.0))
+        draft["high"] = _plain(max(numbers, default=1.0))
+    if len(values) < len(cells):
+        draft["missing"] = True
+    draft["draft"] = True
+    return draft
+
+
+def _guessed_kind(distinct: Sequence[str]) -> str:
+    """Return the kind of a column by its different cells."""
+    if len(distinct) == 2:
+        return "binary"
+    if distinct and all(map(_is_number, distinct)):
+        is_whole = all(float(value).is_integer() for value in distinct)
+        return "integer" if is_whole else "numeric"
+    if distinct and all(map(_is_date, distinct)):
+        return "datetime" if any(":" in value for value in distinct) else "date"
+    return "nominal" if len(distinct) <= _MAX_CATEGORIES else "identifier"
+
+
+def _is_number(cell: str) -> bool:
+    """Return whether a cell is a finite number."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _is_date(cell: str) -> bool:
+    """Return whether a cell is a date in ISO format."""
+    try:
+        datetime.datetime.fromisoformat(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(number: float) -> float | int:
+    """Return a whole number without a decimal point."""
+    if number.is_integer():
+        return int(number)
+    return number

@@ -1,0 +1,72 @@
+"""``dpswd columns``, and the commands that take its file."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from dpswd.commands.main import main
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    lines = ["id,day,sex,ward,weight,sick"]
+    for number in range(600):
+        sick = random.choice(["no", "yes"])
+        ward = random.choice(["heart", "lung", "eye"])
+        weight = "" if number % 5 == 0 else f"{random.normal(75, 9):.1f}"
+        day = f"2021-{random.integers(1, 13):02d}-{random.integers(1, 29):02d}"
+        lines.append(f"p{number},{day},{random.choice(['F', 'M'])},{ward},{weight},{sick}")
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "people.csv"
+
+
+def generate(*options):
+    classes = ["--target", "sick", "--classes", "no", "yes"]
+    return main(["generate", "people.csv", "--columns", "columns.yaml", *classes, *options])
+
+
+def test_draft_is_refused_until_it_is_confirmed(table, capsys):
+    draft = ["columns", "people.csv", "--out", "columns.yaml", "--target", "sick"]
+    assert main([*draft, "--kinds", "id=identifier"]) == 0
+    assert "private until you have corrected" in capsys.readouterr().out
+    text = (table.parent / "columns.yaml").read_text()
+    assert "sick" not in text
+    assert generate("--out", "run") == 2
+    assert "got a draft" in capsys.readouterr().err
+    assert not (table.parent / "run").exists()
+    (table.parent / "columns.yaml").write_text(text.replace("  draft: true\n", ""))
+    assert generate("--out", "run") == 0
+    output = capsys.readouterr()
+    assert "Left out, as stated: id" in output.err
+    assert "released proportions" in output.out
+    with (table.parent / "run" / "synthetic.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["day", "sex", "ward", "weight", "sick"]
+    assert {row["sex"] for row in rows} == {"F", "M"}
+    assert {row["ward"] for row in rows} <= {"heart", "lung", "eye", "other"}
+    assert 0.1 < np.mean([row["weight"] == "" for row in rows]) < 0.3
+    config = json.loads((table.parent / "run" / "privacy.json").read_text())
+    assert "ward" in json.dumps(config)
+    assert main(["sample", "run", "-n", "50", "--out", "more.csv"]) == 0
+    evaluate = ["evaluate", "more.csv", "people.csv", "--columns", "columns.yaml"]
+    assert main([*evaluate, "--target", "sick", "--classifiers", "logreg"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["people.csv", "--out", "columns.csv"], "FILE.yaml"),
+        (["people.csv", "--out", "c.yaml", "--target", "sik"], "--target to be a column"),
+        (["people.csv", "--out", "c.yaml", "--kinds", "sex=gender"], "COLUMN=KIND"),
+        (["people.csv", "--out", "c.yaml", "--kinds", "sx=binary"], "COLUMN=KIND"),
+        (["nobody.csv", "--out", "c.yaml"], "check the path"),
+    ],
+)
+def test_a_mistake_is_named(table, capsys, options, message):
+    assert main(["columns", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in table.parent.iterdir()) == ["people.csv"]
