@@ -86,8 +86,8 @@ class Column:
 
     Example:
         >>> column = Column(name="sex", kind="nominal", categories=("F", "M"), missing=True)
-        >>> column.numbers(["M", "F", "", "x"], "people")
-        array([ 2.,  1.,  0.,  3.])
+        >>> column.numbers(["M", "F", "", "x"], "people").tolist()
+        [2.0, 1.0, 0.0, 3.0]
         >>> column.cells(column.numbers(["M", "", "x"], "people"))
         ['M', None, 'other']
     """
@@ -328,6 +328,11 @@ class Table:
 
     Raises:
         InputError: If two columns have one name, or none is part of the records.
+
+    Example:
+        >>> table = Table.of({"id": {"kind": "identifier"}, "age": {"low": 0, "high": 120}})
+        >>> table.names, table.left_out
+        (('age',), ['id'])
     """
 
     columns: tuple[Column, ...]
@@ -456,6 +461,14 @@ def read_columns(path: str | Path) -> Table:
     Raises:
         InputError: If the file cannot be read, is a draft that is not confirmed, or a fact does
             not fit.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "columns.csv"
+        ...     _ = path.write_text("column,low,high,kind\\nage,0,120,integer\\n")
+        ...     read_columns(path).bounds
+        [(0.0, 120.0)]
     """
     path = Path(path)
     try:

@@ -43,6 +43,7 @@ from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
 from dpswd.mixture.forecast import forecast
 from experiments import cells
+from experiments.generation.tables_mixed import mixed_rows
 from experiments.results import Result, Row
 
 BUDGETS = (10.0, 1.0)
@@ -60,10 +61,12 @@ Array = NDArray[Any]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> Result:
-    """Tables: Adult (--only adult), small data sets (small; resumes), MST (mst)."""
-    choice(("adult", "mst", "small"), only=only)
+    """Tables: Adult (--only adult, mixed), small data sets (small; resumes), MST (mst)."""
+    choice(("adult", "mixed", "mst", "small"), only=only)
     if only == "adult":
         rows = adult_rows(out, SEEDS, data)
+    elif only == "mixed":
+        rows = mixed_rows(data, quick=quick)
     elif only == "mst":
         rows = mst_rows(data)
     elif quick:

@@ -92,6 +92,7 @@ TABLES = {
     "parts_growth": Source("parts", performance.parts_growth),
     "parts_cluster": Source("parts", performance.parts_cluster),
     "tables_adult": Source("tables_adult", columns.tables_adult),
+    "tables_mixed": Source("tables_mixed", columns.tables_mixed),
     "tables_mst": Source("tables_mst", columns.tables_mst),
     "tables_small": Source("tables_small", columns.tables_small),
 }

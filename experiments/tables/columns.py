@@ -18,6 +18,22 @@ def tables_adult(result: Result) -> str:
     return with_origin(_adult(rows), result, rows, note=note)
 
 
+def tables_mixed(result: Result) -> str:
+    """All columns of Adult: accuracy of a classifier, and errors of shares."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.text("rows", "method")
+    table.number("ε", "epsilon", form="g")
+    table.number("boosting", "auc", form=".3f")
+    table.number("least", "least_auc", form=".3f")
+    table.number("shares", "share_error", form=".3f")
+    table.number("missing", "missing_error", form=".3f")
+    table.number("s", "seconds", form=".1f")
+    note = f"26,000 records, three seeds, {result['machine']['cores']} CPU cores"
+    command = "tables_adult --only mixed"
+    return with_origin(table, result, rows, note=note, command=command)
+
+
 def tables_mst(result: Result) -> str:
     """Adult by MST."""
     rows = result["rows"]

@@ -63,7 +63,7 @@ def test_generators_sample_equal_records(version, file, records, labels):
     values = expected(version)
     estimator = PrivateGenerator.load(path)
     estimator.random_state = 0
-    sampled, classes = estimator.sample(len(values[records]))
+    sampled, classes = estimator.sample(len(values[records]), proportions="equal")
     np.testing.assert_allclose(np.asarray(sampled), values[records], atol=1e-4)
     assert np.array_equal(np.asarray(classes), values[labels])
     assert estimator.guarantee_.private

@@ -103,6 +103,28 @@ def test_tables_of_neighbours_show_only_the_facts_that_are_named(neighbours, how
     check_public_facts(*runs, private=[lines[0] for lines in data])
 
 
+FACTS = {
+    "a": {"low": 0, "high": 1, "missing": True},
+    "b": {"kind": "nominal", "categories": ["1", "0", "zebra"], "missing": "?"},
+    "c": {"kind": "integer", "low": -(2**40), "high": 2**40, "missing": True},
+}
+
+
+@pairs(150, compared=75)
+@given(tables())
+def test_tables_with_facts_of_neighbours_show_the_same(neighbours):
+    classes, *data = neighbours
+    options = {"target": "class", "classes": classes, "columns": FACTS}
+    runs = [
+        observe(
+            lambda: released("table.csv", **options),
+            lambda folder, lines=lines: write_table(folder, lines),
+        )
+        for lines in data
+    ]
+    check_neighbours(*runs, private=[lines[0] for lines in data])
+
+
 # Arrays
 
 LABELS = [[0, 1, 2], ["a", "b", "c"], [10, 20, 30]]
