@@ -452,7 +452,7 @@ class Table:
 
 
 def read_columns(path: str | Path) -> Table:
-    """Read the public facts of the columns of a table.
+    r"""Read the public facts of the columns of a table.
 
     A ``.csv`` file has the line ``column,low,high,kind,categories,missing,decimals,format``, of
     which all but the first may be absent, and a line for each column; categories are separated by
@@ -466,7 +466,7 @@ def read_columns(path: str | Path) -> Table:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder) / "columns.csv"
-        ...     _ = path.write_text("column,low,high,kind\\nage,0,120,integer\\n")
+        ...     _ = path.write_text("column,low,high,kind\nage,0,120,integer\n")
         ...     read_columns(path).bounds
         [(0.0, 120.0)]
     """
