@@ -6,7 +6,8 @@ bounds.
 
 The tree of a column groups its bins by 8, these groups by 8, and so on, while there are at least
 two groups. Its levels are the bins, the groups, the groups of groups: a column of 64 bins has a
-level of 64 nodes and one of 8; a binary column has one level of 2 nodes.
+level of 64 nodes and one of 8; a binary column has one level of 2 nodes. The values of a nominal
+column are numbers of categories, which have no order: each has a bin, and there are no groups.
 
 Shapes: n rows, d columns, K bins (columns with fewer are padded), M nodes of all trees.
 """
@@ -25,7 +26,7 @@ from dpswd.errors import InputError
 
 __all__ = ["KINDS", "Bins", "Bounds", "Level"]
 
-KINDS = ("numeric", "integer", "binary")
+KINDS = ("numeric", "integer", "binary", "nominal")
 Bounds = Sequence[tuple[float, float]]  # (low, high) of each column
 
 # Number of bins, or of groups, that a group of the next level holds.
@@ -54,17 +55,20 @@ class Bins:
         edges: (d, K + 1) in float64, increasing, padded with inf.
         atoms: (d, K), values of the bins that are atoms, nan for the others.
         n_bins: Number of bins of each column.
+        nominal: Numbers of the nominal columns.
     """
 
     edges: Tensor
     atoms: Tensor
     n_bins: tuple[int, ...]
+    nominal: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, bounds: Bounds, kinds: Sequence[str] | None, n_bins: int) -> "Bins":
         """Return at least 4 bins of equal width, and atoms at the bounds, for every column.
 
-        Integers have bins of their own if there are fewer than ``n_bins`` of them.
+        Integers have bins of their own if there are fewer than ``n_bins`` of them, and the
+        categories of a nominal column always.
 
         Args:
             bounds: Bounds (low, high) of every column.
@@ -91,6 +95,7 @@ class Bins:
             pad_sequence(edges, batch_first=True, padding_value=math.inf),
             pad_sequence(atoms, batch_first=True, padding_value=math.nan),
             tuple(len(values) for values in atoms),
+            tuple(column for column, kind in enumerate(kinds) if kind == "nominal"),
         )
 
     @property
@@ -98,7 +103,10 @@ class Bins:
         """Levels of all trees, in the order of the nodes: column by column, bins first."""
         levels = []
         for column, count in enumerate(self.n_bins):
-            for width in _widths(count):
+            widths = _widths(count)
+            if column in self.nominal:
+                widths = widths[:1]
+            for width in widths:
                 levels.append(Level(column, width, -(-count // width)))
         return levels
 
@@ -132,7 +140,7 @@ def _bins(column: int, low: float, high: float, kind: str, n_bins: int) -> tuple
     bounds = f"({low:g}, {high:g})"
     # Records are float32, in which a bound may be another number.
     low, high = torch.tensor([low, high], dtype=torch.float32).tolist()
-    if kind == "integer":
+    if kind in ("integer", "nominal"):
         low = math.ceil(low)
         high = math.floor(high)
     if not -math.inf < low < high < math.inf:
@@ -144,6 +152,8 @@ def _bins(column: int, low: float, high: float, kind: str, n_bins: int) -> tuple
         return _binary_bins(low, high)
     if kind == "numeric":
         return _numeric_bins(low, high, n_bins)
+    if kind == "nominal":
+        n_bins = int(high) - int(low) + 1
     return _integer_bins(int(low), int(high), n_bins)
 
 

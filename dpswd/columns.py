@@ -146,9 +146,9 @@ class Column:
 
     @property
     def code_kind(self) -> str:
-        """Kind of the numbers: ``"numeric"``, ``"integer"`` or ``"binary"``."""
-        if self.kind == "numeric":
-            return "numeric"
+        """Kind of the numbers, out of :data:`dpswd.bins.KINDS`."""
+        if self.kind in ("numeric", "nominal"):
+            return self.kind
         if self.kind == "binary" and not self.missing:
             return "binary"
         return "integer"

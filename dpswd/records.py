@@ -112,7 +112,8 @@ class PrivateRecords(_Handle):
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the
             screen.
         bounds: Public bounds (low, high) of every column of vectors.
-        kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        kinds: Public kind of every column: ``"numeric"``, ``"integer"``, ``"binary"``, or
+            ``"nominal"`` for numbers of categories.
         columns: Public facts of the columns of a DataFrame, with categories, dates and missing
             cells: a dictionary by names, or a file (:mod:`dpswd.columns`).
         unit: The unit of every record, for example the number of the patient: an array (N,), or the

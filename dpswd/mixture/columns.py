@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dpswd.bins import Bins
 
-__all__ = ["ColumnEstimate", "NormalScores", "estimate"]
+__all__ = ["ColumnEstimate", "NormalScores", "category_order", "estimate"]
 
 # Probability at which scores end, at +-3.7: a single far record must not make a row long.
 _TAIL = 1e-4
@@ -51,14 +51,25 @@ class NormalScores(nn.Module):
         self.edges = nn.Buffer(torch.zeros(n_columns, n_bins + 1, dtype=torch.float64))
         self.atoms = nn.Buffer(torch.zeros(n_columns, n_bins, dtype=torch.float64))
         self.last = nn.Buffer(torch.zeros(n_columns, dtype=torch.int64))
+        # Position of each bin in the order of the masses, which the fit alone uses.
+        positions = torch.arange(n_bins).repeat(n_columns, 1)
+        self.positions = nn.Buffer(positions, persistent=False)
 
     @classmethod
-    def of(cls, bins: Bins, masses: Tensor) -> "NormalScores":
-        """Return the scores of bins with masses (C, d, K), which add up to 1 over the bins."""
+    def of(cls, bins: Bins, masses: Tensor, order: Tensor) -> "NormalScores":
+        """Return the scores of bins.
+
+        Args:
+            bins: Public bins of the columns.
+            masses: Masses (C, d, K) of the bins, which add up to 1 over the bins.
+            order: Bins (d, K) of each column in the order of their scores. Those of columns that
+                are not nominal stay in their place.
+        """
         scores = cls(*masses.shape)
-        scores.masses.copy_(masses)
+        scores.masses.copy_(masses.gather(2, order.expand_as(masses)))
         scores.edges.copy_(bins.edges)
-        scores.atoms.copy_(bins.atoms)
+        scores.atoms.copy_(bins.atoms.gather(1, order))
+        scores.positions.copy_(order.argsort(1))
         scores.last.copy_(torch.tensor(bins.n_bins) - 1)
         return scores
 
@@ -80,14 +91,15 @@ class NormalScores(nn.Module):
         groups = rows.new_zeros(len(rows), dtype=torch.int64)
         if labels is not None:
             groups = labels % len(self.masses)
-        index = (groups[:, None], columns, bins)
+        positions = self.positions[columns, bins]
+        index = (groups[:, None], columns, positions)
         low = self.edges[columns, bins]
         high = self.edges[columns, bins + 1]
         part = ((rows.double() - low) / (high - low)).clamp(0, 1)
         below = self.below
         probabilities = below[index] + part * self.masses[index]
         quantiles = torch.special.ndtri(probabilities.clamp(_TAIL, 1 - _TAIL))
-        is_atom = ~self.atoms[columns, bins].isnan()
+        is_atom = ~self.atoms[columns, positions].isnan()
         return torch.where(is_atom, self._mean_scores(below)[index], quantiles)
 
     def _mean_scores(self, below: Tensor) -> Tensor:
@@ -171,6 +183,30 @@ def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> ColumnEstimate
             levels = [level.of_class(c) for level in tree]
             masses[c, j, : bins.n_bins[j]] = _most_likely(levels, size, sigma)
     return ColumnEstimate(masses, sizes)
+
+
+def category_order(bins: Bins, estimated: ColumnEstimate) -> Tensor:
+    """Return the order (d, K) of the bins; categories are ordered by the classes that have them.
+
+    The number of a category is its coordinate on the first axis of a correspondence analysis of
+    classes and categories. With two classes it grows with the log odds of the classes, given the
+    category: of the categories of a ward, the one with the most sick is at an end. Without
+    classes, categories are ordered by their frequency.
+    """
+    order = torch.arange(bins.atoms.shape[1]).repeat(len(bins.atoms), 1)
+    parts = estimated.sizes / estimated.sizes.sum()
+    for column in bins.nominal:
+        count = bins.n_bins[column]
+        joint = estimated.masses[:, column, :count] * parts[:, None]
+        frequencies = joint.sum(0)
+        coordinates = -frequencies
+        if len(joint) > 1:
+            expected = parts[:, None] * frequencies
+            residuals = (joint - expected) / expected.clamp(min=_LEAST_MASS).sqrt()
+            axis = torch.linalg.svd(residuals, full_matrices=False).Vh[0]
+            coordinates = axis / frequencies.clamp(min=_LEAST_MASS).sqrt()
+        order[column, :count] = coordinates.argsort(stable=True)
+    return order
 
 
 def _sizes(levels: tuple[Tensor, ...], n: int) -> Tensor:

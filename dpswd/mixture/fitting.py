@@ -44,7 +44,7 @@ from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
 from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
 from dpswd.mixture import moments
-from dpswd.mixture.columns import NormalScores, estimate
+from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.plan import Queries
@@ -373,7 +373,9 @@ def _release_columns(setup: _Setup) -> _ReleasedColumns | None:
         return None
     counts = query.release(setup.records)
     estimated = estimate(query.bins, counts, query.mechanism.sigma, setup.n)
-    return _ReleasedColumns(NormalScores.of(query.bins, estimated.masses), estimated.sizes)
+    order = category_order(query.bins, estimated)
+    scores = NormalScores.of(query.bins, estimated.masses, order)
+    return _ReleasedColumns(scores, estimated.sizes)
 
 
 def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:

@@ -144,7 +144,7 @@ LABELLED = {"features": FEATURES, "labels": LABELS}
         (LABELLED | {"features": NAN}, {}, "finite records.*unreadable"),
         (LABELLED | {"labels": LABELS[:5]}, {}, "a class per record"),
         (LABELLED | {"labels": LABELS / 2}, {}, "not integers"),
-        (LABELLED | {"features": FEATURES.astype(str)}, {}, "smartnoise-synth"),
+        (LABELLED | {"features": FEATURES.astype(str)}, {}, "--columns FILE"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, {}, "at least one record"),
         (LABELLED, {"unreadable": "drop"}, "unreadable"),
         (LABELLED, {"target": "labels"}, "no target"),

@@ -60,7 +60,7 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
         (
             TABLE,
             {},
-            r"mixed types \(sick\); name the column of classes by target.*; .*smartnoise-synth.*dpmm",
+            r"mixed types \(sick\); name the column of classes by target.*; .*--columns FILE",
         ),
         (TABLE, SICK, "NaN"),
         (TABLE, {"target": "ill"}, "target"),

@@ -7,7 +7,7 @@ from factories import booked
 from scipy import stats
 
 from dpswd import Budget, ColumnCounts, PrivateGenerator, PrivateRecords, mixture
-from dpswd.mixture.columns import NormalScores, estimate
+from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.networks.generator import draw
 
 N = 6000
@@ -47,7 +47,7 @@ def estimated(labels):
 @pytest.fixture(scope="module")
 def scores(estimated):
     bins, estimate = estimated
-    return NormalScores.of(bins, estimate.masses)
+    return NormalScores.of(bins, estimate.masses, category_order(bins, estimate))
 
 
 def test_scores_of_numbers_are_normal(scores, labels):
@@ -74,6 +74,44 @@ def test_values_have_the_released_distribution_and_come_back(scores, labels):
     inner = (uniform[:, LEVEL] - 0.5).abs() < 0.47  # beyond are the atoms at the bounds
     back = torch.special.ndtr(scores.scores(rows, labels))[inner, LEVEL]
     torch.testing.assert_close(back, uniform[inner, LEVEL].double(), atol=1e-3, rtol=0)
+
+
+def test_categories_are_ordered_by_the_odds_of_the_classes():
+    # Sick records per category, of 1,000 each: the log odds order the categories 2, 0, 3, 1.
+    sick = [300, 900, 100, 500]
+    wards = torch.arange(4).repeat_interleave(1000)
+    labels = torch.cat([(torch.arange(1000) < count).long() for count in sick])
+    records = PrivateRecords(wards[:, None].float(), labels, classes=range(2))
+    query = ColumnCounts(2, [(0, 3)], ["nominal"], 8, sigma=0.5, noise_seed=0)
+    released = estimate(query.bins, booked(query).release(records), 0.5, 4000)
+    order = category_order(query.bins, released)[0, :4].tolist()
+    assert order in ([2, 0, 3, 1], [1, 3, 0, 2])
+    scores = NormalScores.of(query.bins, released.masses, category_order(query.bins, released))
+    values = scores.values(torch.rand(4000, 1, dtype=torch.float64), labels)
+    assert set(values.flatten().tolist()) == {0, 1, 2, 3}
+    # Categories of the same odds have the order of their scores within a class, too.
+    of_class = scores.scores(wards[:, None].float(), torch.zeros(4000, dtype=torch.int64))
+    first_of_ward = of_class[::1000, 0]
+    assert first_of_ward.argsort().tolist() == order
+    # Without classes: by their frequency.
+    alone = ColumnCounts(1, [(0, 3)], ["nominal"], 8, sigma=0.5, noise_seed=0)
+    counts = torch.tensor([[10.0, 40.0, 20.0, 30.0]], dtype=torch.float64)
+    by_frequency = category_order(alone.bins, estimate(alone.bins, counts, 0.5, 100))
+    assert by_frequency[0, :4].tolist() == [1, 3, 2, 0]
+
+
+def test_categories_have_a_bin_each_and_one_level():
+    query = ColumnCounts(1, [(0, 99)], ["nominal"], 8, sigma=1.0)
+    assert query.bins.n_bins == (100,)
+    assert query.mechanism.sensitivity == pytest.approx(2**0.5)
+    integers = ColumnCounts(1, [(0, 99)], ["integer"], 64, sigma=1.0)
+    assert integers.mechanism.sensitivity > query.mechanism.sensitivity
+    first, second = query.worst_pair(5)
+    values = [booked(ColumnCounts(1, [(0, 99)], ["nominal"], 8, sigma=1e-9, noise_seed=0))]
+    difference = values[0].release(first) - booked(
+        ColumnCounts(1, [(0, 99)], ["nominal"], 8, sigma=1e-9, noise_seed=0)
+    ).release(second)
+    assert float(difference.norm()) == pytest.approx(2**0.5, abs=1e-6)
 
 
 def test_estimate_has_the_sizes_of_the_classes(estimated):
