@@ -409,11 +409,16 @@ class Table:
         known = {column.name for column in self.columns}
         unknown = [name for name in cells if str(name) not in known]
         absent = [name for name in self.names if name not in cells]
-        if unknown or absent:
+        differences = []
+        if absent:
+            differences.append(f"no column {', '.join(absent)}")
+        if unknown:
+            differences.append(f"{', '.join(map(str, unknown))}, which the facts do not have")
+        if differences:
             raise InputError(
-                f"Expected the stated columns {', '.join(self.names)} in {data}, got "
-                f"{', '.join(map(str, cells))}; state a missing column, with kind identifier to "
-                "leave it out, and name the column of classes by target= (--target)."
+                f"Expected the columns of the facts in {data}, got {' and '.join(differences)}; "
+                "correct the names, leave a column out by kind identifier, or name the column of "
+                "classes by target= (--target)."
             )
         parts = [column.numbers(cells[column.name], data, first_line) for column in self.part]
         return np.stack(parts, axis=1)

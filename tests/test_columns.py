@@ -128,7 +128,7 @@ def test_facts_that_do_not_fit_are_refused(facts, message):
 
 def test_names_that_differ_are_refused(tmp_path):
     path = write_people(tmp_path, people(10))
-    with pytest.raises(InputError, match="state a missing column"):
+    with pytest.raises(InputError, match="which the facts do not have"):
         read(path, columns={"patient": {"kind": "identifier"}, "bmi": {"low": 0, "high": 1}})
     with pytest.raises(InputError, match="both"):
         read(path, columns=FACTS, bounds=[(0, 1)] * 6)
