@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import ot
 import pytest
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from dpswd.diagnostics.wasserstein import (
     WassersteinAccountant,
@@ -70,6 +70,39 @@ def test_lemma_1_printed_series():
     assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(
         expected, rel=1e-12
     )
+
+
+@pytest.mark.parametrize("order", [1, 2, 5])
+def test_definition_1_is_the_least_cost_of_a_coupling(order):
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(6, 3)), rng.normal(1, 2, size=(6, 3))
+    costs = np.linalg.norm(x[:, None] - y, axis=2) ** order
+    # Of laws with equal masses a permutation is among the best couplings (Birkhoff).
+    least = min(costs[range(6), places].mean() for places in itertools.permutations(range(6)))
+    assert ot.emd2([], [], costs) == pytest.approx(least, rel=1e-9)
+    assert least < 0.9 * costs.mean()  # control: the independent coupling is a worse one
+    line = np.abs(x[:, :1] - y[:, 0]) ** order
+    assert empirical_distance(x[:, 0], y[:, 0], order) == pytest.approx(
+        ot.emd2([], [], line) ** (1 / order), rel=1e-9
+    )
+
+
+def jensen_shannon(p, q):
+    """Return the Jensen-Shannon divergence of two laws on a finite set, in nats."""
+    middle = (p + q) / 2
+    return (special.rel_entr(p, middle) + special.rel_entr(q, middle)).sum() / 2
+
+
+def test_root_of_the_jensen_shannon_divergence_is_a_metric():
+    rng = np.random.default_rng(5)
+    for _ in range(500):
+        p, q, r = rng.dirichlet(np.full(4, 0.3), size=3)
+        direct, first, second = jensen_shannon(p, r), jensen_shannon(p, q), jensen_shannon(q, r)
+        assert direct == pytest.approx(jensen_shannon(r, p), rel=1e-12)
+        assert math.sqrt(direct) <= math.sqrt(first) + math.sqrt(second) + 1e-12
+    # control: the divergence itself is no metric, halfway between two sure outcomes
+    p, q, r = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    assert jensen_shannon(p, r) > 1.5 * (jensen_shannon(p, q) + jensen_shannon(q, r))
 
 
 def kantorovich_distance(x, y):
