@@ -326,10 +326,10 @@ class RunBudget(Recorder):
         self._set(Processes().broadcast(self._read, setting))
 
     def close(self) -> None:
-        """End the run: no further release, the directory is free."""
+        """End the run: refuse further releases and unlock the directory."""
         self._is_running = False
         if self._directory is not None:
-            self._directory.free()
+            self._directory.unlock()
 
     def _set(self, run: OpenedRun) -> None:
         """Set the state of a run that rank 0 has opened."""
@@ -352,7 +352,7 @@ class RunBudget(Recorder):
             else:
                 run = self._resume(directory, setting, setting.resume_point, shared, requests)
         except BaseException:
-            directory.free()
+            directory.unlock()
             raise
         self._directory = directory
         return run

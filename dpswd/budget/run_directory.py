@@ -100,7 +100,7 @@ class RunDirectory:
         """Refuse other processes from now on; without effect where the directory does not exist."""
         self._lock.acquire(self.path)
 
-    def free(self) -> None:
+    def unlock(self) -> None:
         """Let other processes open the directory."""
         self._lock.release()
 
