@@ -229,7 +229,7 @@ class _Setup:
         """Root mean square norm of the scaled rows."""
         return ROW_NORM / self.structure.headroom
 
-    def reference_variances(self) -> Tensor:
+    def model_variances(self) -> Tensor:
         """Return public variances (D,) of the scaled rows."""
         variances = torch.ones(self.feature_map.dim, dtype=torch.float64)
         if isinstance(self.feature_map, Frequencies):
@@ -433,7 +433,7 @@ def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None
         return _Classes(columns.sizes, means, means[0])
     counts, sums = query.release(setup.records, rows=rows)
     counts = counts.clamp(min=LEAST_COUNT * setup.n / len(counts))
-    variances = setup.reference_variances()
+    variances = setup.model_variances()
     means = moments.class_means(counts, sums, variances, query.mechanism.sigma)
     return _Classes(counts, means, sums.sum(0) / counts.sum())
 
@@ -505,7 +505,7 @@ def _one_cell_per_class(setup: _Setup, classes: _Classes, spread: _Spread) -> _C
     covariances = spread.covariances[:, :p, :p]
     traces = covariances.diagonal(dim1=1, dim2=2).sum(1)
     released = max(float(classes.parts @ traces), moments.LEAST_VARIANCE)
-    total = float(setup.reference_variances().sum())
+    total = float(setup.model_variances().sum())
     expected = total - spread.between - float(spread.variances[p:].sum())
     limit = ROW_NORM / setup.structure.class_bound  # where all of the rows are clipped
     scale = math.sqrt(min(max(expected / released, 1.0), limit**2))
