@@ -47,7 +47,7 @@ from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
-from dpswd.mixture.plan import Queries
+from dpswd.mixture.query_set import Queries
 from dpswd.mixture.row_functions import AboutClassMeans, InCells, RowMap
 from dpswd.mixture.structure import (
     LEAST_COUNT,
