@@ -154,7 +154,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         nonnegative(min_shift=self.min_shift)
         mu = self._mu()
         seed = self._public_seed()
-        directory = self._start()
+        directory = self._checked_run_directory()
         X, unit_names = without_units(X, self.unit, self.per_unit)
         domains = _split(X, y, sample_domain, unit_names)
         self._columns = _column_names(X)
@@ -273,7 +273,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             values = space.target_rows(domains.target)
             options["radius"] = _RADIUS
             options["reference"] = torch.from_numpy(space.coordinates(domains.source)).float()
-        self._release(
+        self._fit_generator(
             PrivateRecords.from_values(values, None, name="target", units=units),
             directory,
             {"title": "Classifier for private records", "adapter": config},

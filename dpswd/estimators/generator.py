@@ -162,7 +162,7 @@ class PrivateGenerator(OneShot):
         constants = self._constants()
         if self.shapes is not None:
             choice(INKS, shapes=self.shapes)
-        directory = self._start()
+        directory = self._checked_run_directory()
         records = self._handle(X, y)
         if self.shapes is not None:
             records = records.as_shapes(self.shapes)
@@ -172,7 +172,7 @@ class PrivateGenerator(OneShot):
             public_constants["shapes"] = self.shapes
         if self.structure is not None:
             public_constants["structure"] = dataclasses.asdict(self.structure)
-        self._release(
+        self._fit_generator(
             records,
             directory,
             {"generator": public_constants},

@@ -69,8 +69,8 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         report = self.run_dir_ / f"report{path.suffix}"
         atomic_write(path, report.read_bytes())
 
-    def _start(self) -> Path:
-        """Refuse a further fit, and a directory with a ledger; return the run directory."""
+    def _checked_run_directory(self) -> Path:
+        """Return the run directory; refuse a further fit, and a directory with a ledger."""
         if self.resume and self.run_dir is None:
             raise InputError(
                 "Expected run_dir, the directory of the run to finish, with resume=True, got none; "
@@ -114,7 +114,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         probability(delta=self.delta)
         return planning_mu(self.epsilon, self.delta)
 
-    def _release(
+    def _fit_generator(
         self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any
     ) -> None:
         """Fit ``generator_`` within the budget and set the facts of the run.
