@@ -278,7 +278,7 @@ def test_a_finished_run_is_read_from_its_files(tmp_path, monkeypatch):
     again, same, parts = spend(tmp_path / "run", handle, resume=True)
     assert all(torch.equal(a, b) for a, b in zip(values, same, strict=True))
     assert [part.n_releases for part in parts] == [0, 0, 0]
-    assert (again.run, again.n_releases) == (made.run, 3)
+    assert (again.run_id, again.n_releases) == (made.run_id, 3)
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == ledger
     agree(tmp_path / "run", 3)
 

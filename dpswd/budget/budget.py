@@ -92,8 +92,8 @@ class RunSetting:
 
 
 @dataclass(frozen=True)
-class OpenedRun:
-    """A run that rank 0 has started or resumed; it is sent to all ranks.
+class RunState:
+    """State of a run that rank 0 has started or resumed; it is sent to all ranks.
 
     Attributes:
         header: Header of the ledger: what the run states.
@@ -129,7 +129,7 @@ class RunBudget(Recorder):
         self.shared_ledger = shared_ledger
         self._check_moment = check_moment
         self._setting: RunSetting | None = None
-        self._run: OpenedRun | None = None
+        self._state: RunState | None = None
         self._directory: RunDirectory | None = None  # on rank 0
         self._n_made: Counter[Mechanism] = Counter()
         self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
@@ -159,9 +159,9 @@ class RunBudget(Recorder):
         return self.target.mu
 
     @property
-    def run(self) -> str:
+    def run_id(self) -> str:
         """Identifier of the run; empty before its ledger is opened."""
-        return "" if self._run is None else str(self._run.header["run"])
+        return "" if self._state is None else str(self._state.header["run"])
 
     @property
     def plan(self) -> Plan:
@@ -170,7 +170,7 @@ class RunBudget(Recorder):
         Raises:
             InputError: If no run has been started.
         """
-        return self._opened.plan
+        return self._opened_state.plan
 
     @property
     def mechanism(self) -> Mechanism:
@@ -196,7 +196,7 @@ class RunBudget(Recorder):
     @property
     def notice(self) -> str:
         """``NOT PRIVATE`` and why; empty for a private run, and before a run has started."""
-        return "" if self._run is None else self._run.guarantee.notice
+        return "" if self._state is None else self._state.guarantee.notice
 
     @property
     def keeps_ledger(self) -> bool:
@@ -204,13 +204,17 @@ class RunBudget(Recorder):
         return self._directory is not None
 
     @property
-    def _opened(self) -> OpenedRun:
-        """The run."""
-        if self._run is None:
+    def _opened_state(self) -> RunState:
+        """The state of the run.
+
+        Raises:
+            InputError: If no run has been started.
+        """
+        if self._state is None:
             raise InputError(
                 "Expected a run within this budget, got none; call statement() after its start."
             )
-        return self._run
+        return self._state
 
     # Recorder: called by the loss and the queries, on every rank
 
@@ -298,7 +302,7 @@ class RunBudget(Recorder):
             return
         public_facts = self._setting.public_facts
         if public_facts is not None:
-            remember_run(public_facts, self.run, self._setting.run_dir)
+            remember_run(public_facts, self.run_id, self._setting.run_dir)
 
     # Opening
 
@@ -314,7 +318,7 @@ class RunBudget(Recorder):
         if setting.records is not None:
             check_same_records(setting.records)
         self._setting = setting
-        self._set(Processes().broadcast(self._open_directory, setting, requests))
+        self._set_state(Processes().broadcast(self._open_directory, setting, requests))
         for (part, _), planned in zip(parts, self.plan.parts, strict=True):
             part.mechanism = planned.mechanism  # has its sigma now
             part.recorder = self
@@ -323,7 +327,7 @@ class RunBudget(Recorder):
     def read(self, setting: RunSetting) -> None:
         """Read the ledger of a resumed run that may have no release left, so that it can be stated."""
         self._setting = setting
-        self._set(Processes().broadcast(self._read, setting))
+        self._set_state(Processes().broadcast(self._read, setting))
 
     def close(self) -> None:
         """End the run: refuse further releases and unlock the directory."""
@@ -331,14 +335,14 @@ class RunBudget(Recorder):
         if self._directory is not None:
             self._directory.unlock()
 
-    def _set(self, run: OpenedRun) -> None:
+    def _set_state(self, state: RunState) -> None:
         """Set the state of a run that rank 0 has opened."""
-        self._run = run
-        self._n_made = Counter(run.n_made)
-        self._stored = list(run.recovered.stored)
-        self._unfinished = run.recovered.unfinished
+        self._state = state
+        self._n_made = Counter(state.n_made)
+        self._stored = list(state.recovered.stored)
+        self._unfinished = state.recovered.unfinished
 
-    def _open_directory(self, setting: RunSetting, requests: Sequence[ReleaseRequest]) -> OpenedRun:
+    def _open_directory(self, setting: RunSetting, requests: Sequence[ReleaseRequest]) -> RunState:
         """Start or resume the run, on rank 0."""
         directory = RunDirectory(setting.run_dir)
         try:
@@ -348,14 +352,14 @@ class RunBudget(Recorder):
             if self.shared_ledger is not None:
                 shared = SharedLedger.open_existing(self.shared_ledger)
             if setting.resume_point is None:
-                run = self._start(directory, setting, shared, requests)
+                state = self._start(directory, setting, shared, requests)
             else:
-                run = self._resume(directory, setting, setting.resume_point, shared, requests)
+                state = self._resume(directory, setting, setting.resume_point, shared, requests)
         except BaseException:
             directory.unlock()
             raise
         self._directory = directory
-        return run
+        return state
 
     def _start(
         self,
@@ -363,7 +367,7 @@ class RunBudget(Recorder):
         setting: RunSetting,
         shared: SharedLedger | None,
         requests: Sequence[ReleaseRequest],
-    ) -> OpenedRun:
+    ) -> RunState:
         """Calibrate the plan and write the header of the ledger."""
         directory.check_free()
         known_runs = set() if shared is None else set(shared.runs)
@@ -382,7 +386,7 @@ class RunBudget(Recorder):
             setting.before_ledger()
         header = self._header(setting, plan, guarantee)
         directory.create(header, shared)
-        return OpenedRun(directory.ledger.own.header, plan, guarantee, {}, Recovered())
+        return RunState(directory.ledger.own.header, plan, guarantee, {}, Recovered())
 
     def _resume(
         self,
@@ -391,7 +395,7 @@ class RunBudget(Recorder):
         point: ResumePoint,
         shared: SharedLedger | None,
         requests: Sequence[ReleaseRequest],
-    ) -> OpenedRun:
+    ) -> RunState:
         """Read plan and stored releases from the directory of the interrupted run."""
         own = directory.read(point)
         _check_same_settings(own.header, self._stated(setting))
@@ -404,24 +408,24 @@ class RunBudget(Recorder):
                 "config.yaml."
             )
         recovered = directory.resume(own, shared, plan, point)
-        return self._opened_run(own, plan, recovered)
+        return self._resumed_state(own, plan, recovered)
 
-    def _read(self, setting: RunSetting) -> OpenedRun:
+    def _read(self, setting: RunSetting) -> RunState:
         """Read the ledger of a resumed run, on rank 0."""
         if setting.resume_point is None:
             raise InputError("Expected the checkpoint of a run, got none; start the run first.")
         own = RunDirectory(setting.run_dir).read(setting.resume_point)
         _check_same_settings(own.header, self.target.to_dict())
-        return self._opened_run(own, Plan.from_header(own.header), Recovered())
+        return self._resumed_state(own, Plan.from_header(own.header), Recovered())
 
-    def _opened_run(self, own: Ledger, plan: Plan, recovered: Recovered) -> OpenedRun:
+    def _resumed_state(self, own: Ledger, plan: Plan, recovered: Recovered) -> RunState:
         """Return the state of a resumed run. Its guarantee is computed again.
 
         It is computed and not read, since the header may have been edited.
         """
         guarantee = plan.account().guarantee(plan.target.delta)
         n_made = {mechanism: count for mechanism, _, count in own.groups()}
-        return OpenedRun(own.header, plan, guarantee, n_made, recovered)
+        return RunState(own.header, plan, guarantee, n_made, recovered)
 
     # Statements
 
@@ -471,37 +475,37 @@ class RunBudget(Recorder):
         Raises:
             InputError: If no run has been started.
         """
-        run = self._opened
+        state = self._opened_state
         across_runs = None
         if self.keeps_ledger and self.shared_ledger is not None:
             across_runs = statement(SharedLedger.open_existing(self.shared_ledger))
         return RunStatement(
-            guarantee=self._guarantee(run),
-            target=run.plan.target,
-            version=run.header["version"],
-            sample_size=run.plan.sample_size,
-            planned_releases=run.plan.n_releases,
+            guarantee=self._guarantee(state),
+            target=state.plan.target,
+            version=state.header["version"],
+            sample_size=state.plan.sample_size,
+            planned_releases=state.plan.n_releases,
             releases_made=self.n_releases,
             mechanism=self.mechanism,
             across_runs=across_runs,
-            epsilon_by_accountant=run.plan.epsilon_by_accountant(),
+            epsilon_by_accountant=state.plan.epsilon_by_accountant(),
         )
 
-    def _guarantee(self, run: OpenedRun) -> Guarantee:
+    def _guarantee(self, state: RunState) -> Guarantee:
         """Return the guarantee of the plan, with the conditions of the run."""
         conditions: tuple[str, ...] = ()
-        if run.header["records"] == HANDED_OVER:
+        if state.header["records"] == HANDED_OVER:
             conditions = tuple(CONDITIONS)
-        weights_from_runs = {self.run}
+        weights_from_runs = {self.run_id}
         if self._setting is not None:
             weights_from_runs |= self._setting.weights_from_runs
         return dataclasses.replace(
-            run.guarantee,
-            sound=run.guarantee.sound and not conditions,
-            unit=run.header.get("unit", ONE_RECORD),  # version 0.3 wrote none
-            records=run.header["records"],
+            state.guarantee,
+            sound=state.guarantee.sound and not conditions,
+            unit=state.header.get("unit", ONE_RECORD),  # version 0.3 wrote none
+            records=state.header["records"],
             conditions=conditions,
-            run=self.run,
+            run=self.run_id,
             weights_from_runs=tuple(sorted(weights_from_runs)),
         )
 

@@ -70,9 +70,9 @@ class PublicFacts:
 _runs_of_process: dict[PublicFacts, dict[str, Path]] = {}
 
 
-def remember_run(facts: PublicFacts, run: str, run_dir: Path) -> None:
+def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
     """Remember a run of this process that makes a release, also if its directory is removed later."""
-    _runs_of_process.setdefault(facts, {})[run] = run_dir
+    _runs_of_process.setdefault(facts, {})[run_id] = run_dir
 
 
 def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collection[str]) -> None:
@@ -83,14 +83,17 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
         run_dir: Its directory; the directories beside it are searched.
         accounted: Identifiers of runs whose budget is that of the new run, in a shared ledger.
     """
-    runs = _runs_beside(run_dir, facts)
-    for earlier, directories_by_run in _runs_of_process.items():
+    directories_by_id = _runs_beside(run_dir, facts)
+    for earlier, directories_of_process in _runs_of_process.items():
         if earlier.may_be_of(facts):
-            runs |= directories_by_run
-    directories = sorted({path for run, path in runs.items() if run not in accounted})
+            directories_by_id |= directories_of_process
+    directories: set[Path] = set()
+    for run_id, path in directories_by_id.items():
+        if run_id not in accounted:
+            directories.add(path)
     if not directories:
         return
-    names = ", ".join(str(path) for path in directories[:_MOST_NAMES])
+    names = ", ".join(str(path) for path in sorted(directories)[:_MOST_NAMES])
     if len(directories) > _MOST_NAMES:
         names += ", ..."
     noun = "An earlier run" if len(directories) == 1 else f"{len(directories)} earlier runs"
@@ -104,13 +107,13 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
 
 def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
     """Return the directories beside ``run_dir`` of runs that released such records, by their identifiers."""
-    runs: dict[str, Path] = {}
+    directories_by_id: dict[str, Path] = {}
     for path in run_dir.parent.glob("*/ledger.jsonl"):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
             if PublicFacts.from_header(header).may_be_of(facts):
-                runs[header["run"]] = path.parent
-    return runs
+                directories_by_id[header["run"]] = path.parent
+    return directories_by_id
 
 
 def _header_of_releases(path: Path) -> dict[str, Any]:

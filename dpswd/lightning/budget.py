@@ -136,9 +136,9 @@ class PrivacyBudget(L.Callback):
         return self._target.mu
 
     @property
-    def run(self) -> str:
+    def run_id(self) -> str:
         """Identifier of the run; empty before its ledger is opened."""
-        return self._budget.run
+        return self._budget.run_id
 
     @property
     def plan(self) -> Plan:
@@ -240,7 +240,7 @@ class PrivacyBudget(L.Callback):
         parts: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
         parts += [(loss, source.n_releases) for loss in losses]
         self._budget.open(self._setting(source), parts)
-        mark_runs(pl_module, [self.run])
+        mark_runs(pl_module, [self.run_id])
         processes = Processes()
         processes.run_on_all(self._budget.write_statement)
         if processes.rank:  # latent codes: seed_everything gives all ranks the same seed
