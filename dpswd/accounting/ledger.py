@@ -70,13 +70,13 @@ class Draw:
         mechanism: What is released.
         sample_size: Number N of records.
         session: Identifier of the process that wrote the line; empty in ledgers of version 0.3.
-        is_repeated: Whether the line repeats the release before it, whose value a crash lost.
+        is_redraw: Whether the line repeats the release before it, whose value a crash lost.
     """
 
     mechanism: Mechanism
     sample_size: int
     session: str
-    is_repeated: bool = False
+    is_redraw: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Ledger:
         """Write a line that permits one draw of noise; if it raises, noise must not be drawn."""
         with self.locked():
             self.check_permitted(draw, run)
-            if draw.is_repeated:
+            if draw.is_redraw:
                 number = self._numbers[run][-1]
                 self._append([{"kind": "redraw", "n": number, "session": draw.session}])
             else:
@@ -433,7 +433,7 @@ class Ledger:
         group = self._group_of(entry["n"])
         if entry["n"] != self._numbers[group.run][-1]:
             raise InputError(f"release {entry['n']}, which is not the last one of its run")
-        draw = Draw(group.mechanism, group.sample_size, entry["session"], is_repeated=True)
+        draw = Draw(group.mechanism, group.sample_size, entry["session"], is_redraw=True)
         self._draws[group.run].append(draw)
 
     def _apply_stored(self, entry: Entry) -> None:

@@ -119,7 +119,7 @@ class SharedLedger(Ledger):
                 f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was "
                 f"made."
             )
-        if draw.is_repeated:
+        if draw.is_redraw:
             return
         n_planned = 0
         for mechanism, sample_size, count in plan_of(self.runs[run]):
@@ -181,20 +181,32 @@ class RunLedger:
     def record_redraw(self) -> int:
         """Write that the noise of the last release is drawn again, and return the number of the release."""
         last = self.own.draws()[-1]
-        return self._write(dataclasses.replace(last, session=self.own.session, is_repeated=True))
+        return self._write(dataclasses.replace(last, session=self.own.session, is_redraw=True))
 
-    def confirm(self, number: int | None) -> None:
-        """Raise if another process has gone on with the run.
+    def reconcile(self) -> None:
+        """Check that both ledgers hold the same draws of the run.
 
-        If the number of a release is given, the release is marked as stored.
+        The last draw is added to the shared ledger if a crash left it out there.
 
-        A value is confirmed after it is stored and before it is returned.
+        Raises:
+            LedgerError: If another process has gone on with the run.
+        """
+        if self.shared is None:
+            self.own.check_unchanged()
+            return
+        with self.shared.locked(), self.own.locked():
+            self._compare(self.shared)
+
+    def confirm(self, number: int) -> None:
+        """Mark a release as stored, after its value is stored and before the value is returned.
+
+        Raises:
+            LedgerError: If another process has gone on with the run.
         """
         with self._locked():
-            if number is None or self.shared is None:
+            if self.shared is None or self.shared.is_stored(number, self.run):
                 return
-            if not self.shared.is_stored(number, self.run):
-                self.shared.mark_stored(number, self.run)
+            self.shared.mark_stored(number, self.run)
 
     def is_stored_elsewhere(self, number: int) -> bool:
         """Return whether the shared ledger says that the value of a release was stored, perhaps in a copy."""

@@ -149,7 +149,7 @@ class RunDirectory:
         ledger = RunLedger(own, shared)
         if shared is not None:
             shared.check_resumable(ledger.run, point.shared_head)
-        ledger.confirm(None)
+        ledger.reconcile()
         self._ledger = ledger
         n = ledger.n_releases
         following = self._value_path(n + 1)
@@ -198,7 +198,7 @@ class RunDirectory:
         """Return the line by which each release was drawn last, by the number of the release."""
         draws: dict[int, Draw] = {}
         for draw in self.ledger.own.draws():
-            number = len(draws) if draw.is_repeated else len(draws) + 1
+            number = len(draws) if draw.is_redraw else len(draws) + 1
             draws[number] = draw
         return draws
 

@@ -270,7 +270,7 @@ def unfinished(tmp_path, monkeypatch, no_locks):
 
 
 def redraws(directory):
-    return sum(draw.is_repeated for draw in ledger_of(directory).draws())
+    return sum(draw.is_redraw for draw in ledger_of(directory).draws())
 
 
 def test_a_redraw_has_a_line_of_its_own(unfinished):
