@@ -235,9 +235,14 @@ class Ledger:
         """Raise if a draw must not be recorded. The ledger of one run records every draw."""
 
     def check_unchanged(self) -> None:
-        """Raise if another process has written to the ledger of this run."""
-        with self.locked():
-            pass
+        """Raise if another process has written to the ledger of this run.
+
+        While this object holds the lock there is nothing to check: no other process can write.
+        """
+        if self._file is not None:
+            return
+        with self._open_for_writing() as file:
+            self._catch_up(file)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -498,20 +503,25 @@ def _totals(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
 
 
 def _is_incomplete_line(rest: bytes) -> bool:
-    """Return whether a crash may have left these bytes at the end of a file.
+    """Return whether a crash may have left these bytes after the last line break of a file.
 
-    A crash leaves the start of a line, with zeros after it on some file systems.
+    A crash while a line is written leaves its start, such as ``{"hash": "3f``. Some file systems
+    lengthen a file before they write its content, which leaves zeros after the start, or only
+    zeros. The release of such a line was not made: noise is drawn after the whole line is written.
 
-    A complete object whose line break was overwritten is not incomplete; it would hide a release.
+    A complete object with another byte in place of its line break is not incomplete, but damaged.
+    If it were skipped, it would hide a release.
     """
     text = rest.rstrip(b"\0")
     if text[:2] not in (b"", b"{", b'{"'):
         return False
     if not text.isascii() or not text.decode().isprintable():
         return False
-    has_lost_bytes = len(text) < len(rest)
-    candidate = text if has_lost_bytes else text[:-1]
+    # The last byte, or the first zero, may be what was written over a line break.
+    before_last_byte = text
+    if len(text) == len(rest):
+        before_last_byte = text[:-1]
     try:
-        return not isinstance(json.loads(candidate), dict)
+        return not isinstance(json.loads(before_last_byte), dict)
     except (ValueError, RecursionError):
         return True
