@@ -35,6 +35,18 @@ from dpswd.mixture.structure import (
 
 __all__ = ["COLUMN_CHOICES", "MAX_CELLS", "MAX_LEVELS", "ROUNDS", "forecast", "moment_edge"]
 
+# Sensitivity of a sum of rows, over the bound on their norm: a record is replaced by another.
+_SUM_SENSITIVITY = 2
+# Counts that differ in every column where a record is replaced: one is lower, one is higher.
+_CHANGED_COUNTS = 2
+# The edge of a second moment is this factor times R^2 sqrt(D) / mu: sqrt(2) of the sensitivity
+# times sqrt(2) of the semicircle law.
+_EDGE_FACTOR = 2
+# Power of p in the edge over the mean variance R^2 / p of the p directions.
+_EDGE_POWER = 1.5
+# Power of the signal that is the largest number of frequencies (see _model).
+_FREQUENCY_POWER = 2 / 3
+
 # Most cells per class: 18 or 20 were no better (docs/negative-results.md).
 MAX_CELLS = 12
 # Releases of the sums of cells; each moves the centres nearer to the rows.
@@ -49,6 +61,11 @@ _MAX_REFERENCE_CELLS = 64
 _LEAST_REFERENCE_CELLS = 12
 # Records of the reference per cell, on average, from which its covariance is computed.
 _REFERENCE_PER_CELL = 10
+# Largest noise of the mean of a cell of a reference, in root mean square norms of a row.
+_REFERENCE_NOISE = 1 / 4
+# Distance of the mean of a cell from its centre, in root mean square deviations of rows. It is an
+# assumption of the forecast, and no size depends on it.
+_CELL_DISTANCE = 0.5
 # Largest edge of a cell, in mean variances of its p directions.
 _CELL_EDGE = 2.5
 # All classes have one second moment where the variance of the leading coordinate is below this part
@@ -108,6 +125,11 @@ _GREY_PART = 0.72
 _COLOUR_PART = 0.25
 # Frequencies of a colour image, over those of luma: each chroma has a quarter as many.
 _COLOUR_SQUARES = 1.5
+# Frequencies per axis of luma over those of chroma, whose amplitudes are smaller
+# (dpswd/features/frequencies.py).
+_LUMA_PER_CHROMA = 2
+# Fewest frequencies per axis: with one, an image has one brightness.
+_LEAST_FREQUENCIES = 2
 
 
 @dataclass(frozen=True)
@@ -200,25 +222,25 @@ def forecast(
     limits = _Limits(max_cells, n_rounds, max_levels)
     model = _model(n, tuple(shape), n_classes, mu)
     if bounded and len(shape) == 1 and not n_reference:
-        return _columns_with_bounds(model, columns, limits)
-    return _moments_of_rows(model, n_reference, limits)
+        return _structure_of_columns(model, columns, limits)
+    return _structure_of_rows(model, n_reference, limits)
 
 
-def _moments_of_rows(model: _Model, n_reference: int, limits: _Limits) -> Structure:
+def _structure_of_rows(model: _Model, n_reference: int, limits: _Limits) -> Structure:
     """Choose among the plans that release moments of rows."""
     n_reference_cells = _n_reference_cells(model, n_reference)
     if n_reference_cells >= _LEAST_REFERENCE_CELLS:
-        return _cells_of_a_reference(model, n_reference_cells)
+        return _structure_of_reference_cells(model, n_reference_cells)
     n_cells = _n_cells(model, limits)
     if n_cells > 1:
-        return _several_cells_per_class(model, n_cells, limits)
-    return _one_cell_per_class(model, limits)
+        return _structure_of_several_cells_per_class(model, n_cells, limits)
+    return _structure_of_one_cell_per_class(model, limits)
 
 
 # The plans.
 
 
-def _one_cell_per_class(model: _Model, limits: _Limits) -> Structure:
+def _structure_of_one_cell_per_class(model: _Model, limits: _Limits) -> Structure:
     """Give each class one normal distribution.
 
     Means are those of the classes. Covariances are, too, or they are the same for all classes where
@@ -249,7 +271,9 @@ def _one_cell_per_class(model: _Model, limits: _Limits) -> Structure:
     return _with_forecast(structure, model)
 
 
-def _several_cells_per_class(model: _Model, n_cells: int, limits: _Limits) -> Structure:
+def _structure_of_several_cells_per_class(
+    model: _Model, n_cells: int, limits: _Limits
+) -> Structure:
     """Cut each class into cells, which have means and covariances of their own.
 
     Means and second moments of classes place the first cells. Three rounds of counts and sums move
@@ -278,7 +302,7 @@ def _several_cells_per_class(model: _Model, n_cells: int, limits: _Limits) -> St
     return _with_forecast(structure, model)
 
 
-def _cells_of_a_reference(model: _Model, n_cells: int) -> Structure:
+def _structure_of_reference_cells(model: _Model, n_cells: int) -> Structure:
     """Take the cells of public records that look like the private ones, and release their means.
 
     The covariances of the cells are those of the reference, so that their sums, released once, get
@@ -304,7 +328,7 @@ def _cells_of_a_reference(model: _Model, n_cells: int) -> Structure:
     return _with_forecast(structure, model)
 
 
-def _columns_with_bounds(model: _Model, columns: str | None, limits: _Limits) -> Structure:
+def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -> Structure:
     """Release the distribution of every column, and moments of normal scores with the rest.
 
     Normal scores are centred and scaled, so that the sum of all rows is not released, nor are the
@@ -312,8 +336,8 @@ def _columns_with_bounds(model: _Model, columns: str | None, limits: _Limits) ->
     distributions, the columns are scaled by their bounds and have moments like other vectors.
     """
     dim = model.dim
-    scaled = _moments_of_rows(model, 0, limits)
-    signal = model.n * model.mu / math.sqrt(2 * dim)
+    scaled = _structure_of_rows(model, 0, limits)
+    signal = model.n * model.mu / math.sqrt(_CHANGED_COUNTS * dim)
     n_distributions = _n_distributions(signal, model.n_groups, scaled.pooled, columns)
     if not n_distributions:
         return replace(scaled, column_signal=signal)
@@ -322,7 +346,7 @@ def _columns_with_bounds(model: _Model, columns: str | None, limits: _Limits) ->
     bin_signal = signal * math.sqrt(share) / n_distributions  # of a single bin with all records
     n_bins = _n_bins(bin_signal)
     rest = _model(model.n, model.shape, model.n_classes, model.mu * math.sqrt(1 - share))
-    moments = _moments_of_rows(rest, 0, limits)
+    moments = _structure_of_rows(rest, 0, limits)
     known = ("overall", "means") if own else ("overall",)
     names = [name for name in moments.shares if name not in known]
     remaining = sum(moments.shares[name] for name in names)
@@ -359,11 +383,11 @@ def _model(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> _Model:
     """
     if len(shape) != 3:
         dim = math.prod(shape)
-        spectrum = torch.full((dim,), 0.25 / dim, dtype=torch.float64)
+        spectrum = torch.full((dim,), ROW_NORM**2 / dim, dtype=torch.float64)
         return _Model(n, shape, n_classes, mu, 0, 0, spectrum)
-    most = _signal(n, n_classes, mu) ** (2 / 3)
+    most = _signal(n, n_classes, mu) ** _FREQUENCY_POWER
     size = _n_frequencies(shape, most)
-    features = Frequencies(shape, size, max(1, size // 2))
+    features = Frequencies(shape, size, max(1, size // _LUMA_PER_CHROMA))
     return _Model(n, shape, n_classes, mu, size, features.chroma_size, features.reference)
 
 
@@ -380,7 +404,7 @@ def _n_frequencies(shape: tuple[int, ...], most: float) -> int:
     if side < _SMALL_SIDE:
         largest = side
     size = min(round(math.sqrt(most / squares)), largest)
-    return max(min(2, side), size)
+    return max(min(_LEAST_FREQUENCIES, side), size)
 
 
 def _n_cells(model: _Model, limits: _Limits) -> int:
@@ -390,7 +414,7 @@ def _n_cells(model: _Model, limits: _Limits) -> int:
     mean variance of its p directions: 2 p^1.5 n_cells / (mu N / C) <= 2.5.
     """
     p = min(model.dim, MAX_COMPONENTS)
-    most = _CELL_EDGE / 2 * model.class_signal / p**1.5
+    most = _CELL_EDGE / _EDGE_FACTOR * model.class_signal / p**_EDGE_POWER
     return int(min(limits.max_cells, max(1.0, most)))
 
 
@@ -405,7 +429,8 @@ def _n_reference_cells(model: _Model, n_reference: int) -> int:
         return 0
     p = min(model.dim, MAX_COMPONENTS)
     mu_sums = model.mu * math.sqrt(_REFERENCE_SHARES["cell_means"])
-    by_noise = mu_sums * model.n / (8 * SUM_BOUND * math.sqrt(p))
+    noise = _SUM_SENSITIVITY * SUM_BOUND * math.sqrt(p)
+    by_noise = _REFERENCE_NOISE * mu_sums * model.n / noise
     return int(min(_MAX_REFERENCE_CELLS, by_noise, n_reference / _REFERENCE_PER_CELL))
 
 
@@ -426,7 +451,7 @@ def _n_levels(model: _Model, limits: _Limits) -> int:
     if len(model.shape) != 3:
         return 0
     mu_tones = model.mu * math.sqrt(_TONE_SHARE)
-    n_levels = min(limits.max_levels, int(model.n * mu_tones / (2 * _LEVEL_SIGNAL)))
+    n_levels = min(limits.max_levels, int(model.n * mu_tones / (_SUM_SENSITIVITY * _LEVEL_SIGNAL)))
     if n_levels < _LEAST_LEVELS:
         return 0
     return n_levels
@@ -483,7 +508,7 @@ def moment_edge(bound: float, dim: int, mu: float) -> float:
         dim: Dimension of the rows.
         mu: Budget of the release.
     """
-    return 2 * bound**2 * math.sqrt(dim) / mu
+    return _EDGE_FACTOR * bound**2 * math.sqrt(dim) / mu
 
 
 def _with_forecast(structure: Structure, model: _Model) -> Structure:
@@ -499,12 +524,14 @@ def _with_forecast(structure: Structure, model: _Model) -> Structure:
         "moments": variance / dim / edge,
     }
     if "tones" in shares:
-        ratios["tones"] = model.n * model.mu * math.sqrt(_TONE_SHARE) / (2 * structure.n_levels)
+        tone_noise = _SUM_SENSITIVITY * structure.n_levels
+        ratios["tones"] = model.n * model.mu * math.sqrt(_TONE_SHARE) / tone_noise
     cell_signal = model.class_signal / structure.n_cells
     p = structure.n_components
     if "cell_means" in shares:
         share = shares["cell_means"] / structure.n_rounds
-        ratios["cell_means"] = 0.5 * cell_signal * math.sqrt(share / p) / (2 * SUM_BOUND)
+        cell_noise = _SUM_SENSITIVITY * SUM_BOUND
+        ratios["cell_means"] = _CELL_DISTANCE * cell_signal * math.sqrt(share / p) / cell_noise
     if "cell_moments" in shares:
         mu_cell = cell_signal * math.sqrt(shares["cell_moments"])
         ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, mu_cell))
@@ -523,10 +550,11 @@ def _edge_of_all_classes(structure: Structure, model: _Model) -> float:
 
 def _ratio_of_overall(share: float, model: _Model) -> float:
     """Return the norm R n of the sum of all rows over that of its noise."""
-    return ROW_NORM * model.mu * math.sqrt(share / model.dim) * model.n / (2 * RAW_NORM)
+    noise = _SUM_SENSITIVITY * RAW_NORM
+    return ROW_NORM * model.mu * math.sqrt(share / model.dim) * model.n / noise
 
 
 def _ratio_of_means(share: float, headroom: float, model: _Model) -> float:
     """Return the norm of a class's sum about the mean of all rows, over that of its noise."""
     distance = math.sqrt(BETWEEN / model.dim) / headroom
-    return distance * model.class_signal * math.sqrt(share) / 2
+    return distance * model.class_signal * math.sqrt(share) / _SUM_SENSITIVITY
