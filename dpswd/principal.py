@@ -110,7 +110,7 @@ def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePla
     left out, so that all blocks have the same size.
 
     Args:
-        n_records: Number N of records.
+        n_records: Number N of records; of units, where units are stated.
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
         dim: Dimension of the rows before they are reduced.

@@ -27,7 +27,7 @@ class ReleaseLoader:
 
     Args:
         records: The private records.
-        batch_size: Number B <= N of records in a release.
+        batch_size: Number B <= N of records in a release; of units, where units are stated.
         n_releases: Number of releases of the whole run, which the budget is calibrated for.
         every: Training steps per release. The steps between get an empty batch and train on the
             last release.
@@ -94,7 +94,7 @@ class FixedSizeSampler(Sampler[Tensor]):
     At every step it draws a fresh uniform subset of fixed size, without replacement.
 
     Args:
-        sample_size: Number N of records.
+        sample_size: Number N of records; tensors have no units.
         batch_size: Number B <= N of records in a release.
         n_steps: Number of training steps.
 

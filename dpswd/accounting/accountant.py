@@ -147,7 +147,7 @@ class PrivacyAccountant:
 
         Args:
             mechanism: What is released.
-            sample_size: Number N of records.
+            sample_size: Number N of records; of units, where units are stated.
             n_releases: Number T of releases.
 
         Raises:

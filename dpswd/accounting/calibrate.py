@@ -62,7 +62,7 @@ def calibrate_sigma(
 
     Args:
         mechanism: What is to be released; its ``sigma`` is ignored.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         n_releases: Number T of releases.
         target_epsilon: Budget, together with ``target_delta``.
         target_delta: See ``target_epsilon``.

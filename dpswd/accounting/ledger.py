@@ -68,7 +68,7 @@ class Draw:
 
     Attributes:
         mechanism: What is released.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         session: Identifier of the process that wrote the line; empty in ledgers of version 0.3.
         is_redraw: Whether the line repeats the release before it, whose value a crash lost.
     """

@@ -156,7 +156,7 @@ class RunLedger:
         own: The ledger in the run directory.
         shared: The shared ledger, or ``None``.
         run: Identifier of the run.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
     """
 
     def __init__(self, own: Ledger, shared: SharedLedger | None) -> None:

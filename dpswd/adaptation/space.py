@@ -52,7 +52,7 @@ class SourceSpace:
 
         Args:
             source: Records (n, ...) of the source.
-            n_target: Number N of target records.
+            n_target: Number N of target records; of units, where units are stated.
             mu: Budget of Gaussian differential privacy of the target.
             normalise: Whether every vector is scaled to norm 1 first.
         """

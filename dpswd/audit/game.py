@@ -318,7 +318,7 @@ def audit(
 
     Args:
         mechanism: The mechanism that is released.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         n_releases: Number T of releases.
         delta: Where epsilon is evaluated; the tails of the Bernstein and CLT bounds are charged to
             it.

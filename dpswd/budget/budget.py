@@ -58,7 +58,7 @@ class RunSetting:
 
     Attributes:
         run_dir: The run directory.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         records: The records; ``None`` if the caller hands tensors over.
         weights_from_runs: Identifiers of earlier runs whose releases the weights have seen.
         before_ledger: Called before the ledger is written; writes ``config.yaml``.

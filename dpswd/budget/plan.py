@@ -118,7 +118,7 @@ class Plan:
 
     Attributes:
         target: The budget.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         parts: The releases, in the order of the requests; a loss is the last one.
     """
 

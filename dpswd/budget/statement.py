@@ -40,7 +40,7 @@ class RunStatement:
         guarantee: Guarantee of this run alone.
         target: Budget of the run.
         version: Version of the library that started the run.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         planned_releases: Number of planned releases.
         releases_made: Number of releases in the ledger.
         mechanism: The mechanism of the loss, or of the last query.

@@ -66,7 +66,7 @@ class PrivacyBudget(L.Callback):
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``,
             whose header states their total budget. The whole plan of this run is charged to it
             before the first release.
-        sample_size: Number N of records, where tensors are handed over.
+        sample_size: Number N of records, where tensors are handed over; they have no units.
         n_releases: Number T of releases, where tensors are handed over.
 
     Raises:
@@ -396,7 +396,7 @@ class _Source:
 
     Attributes:
         records: The records; ``None`` for tensors that are handed over.
-        sample_size: Number N of records.
+        sample_size: Number N of records; of units, where units are stated.
         n_releases: Number T of releases.
     """
 

@@ -145,7 +145,7 @@ class _Limits:
 class _Model:
     """Public numbers of a fit, and the reference model of its rows."""
 
-    n: int
+    n: int  # records, or N c where N units have c records each
     shape: tuple[int, ...]
     n_classes: int
     mu: float
@@ -190,7 +190,7 @@ def forecast(
     """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
 
     Args:
-        n: Number N of records.
+        n: Number N of records; where N units have c records each, their number N c.
         shape: Shape of a record: (channels, height, width) or (d,).
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
