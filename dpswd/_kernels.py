@@ -292,7 +292,8 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
     if n == blocks:
         return sorted_values
     if n % blocks == 0:
-        return sorted_values.reshape(blocks, n // blocks, -1).mean(dim=1)
+        rows = sorted_values.T  # contiguous, where the values were sorted
+        return rows.reshape(-1, blocks, n // blocks).mean(dim=2).T
     return _weighted_means(sorted_values, _Overlaps.of(sorted_values, n, blocks, 0))
 
 

@@ -47,6 +47,8 @@ __all__ = ["Recorder"]
 # bounds the memory of a row function.
 _MAX_CHUNK_BYTES = 2**26
 _MAX_CHUNK_RECORDS = 4096
+# Values that are clipped at a time: they stay in the processor's cache.
+_CACHED_VALUES = 2**17
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -432,13 +434,15 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     above the bound (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes
     zero.
     """
-    exact = rows.detach().to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    rows = rows.detach()
+    clipped = torch.empty(rows.shape, dtype=torch.float64, device=rows.device)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
-    factors = (row_norm * (1 - margin) / norms).clamp(max=1.0)
-    if exact.data_ptr() == rows.data_ptr():  # the rows of the caller
-        return exact * factors
-    return exact.mul_(factors)
+    n_rows = max(1, _CACHED_VALUES // max(1, rows.shape[1]))
+    for part, target in zip(rows.split(n_rows), clipped.split(n_rows), strict=True):
+        target.copy_(part)
+        norms: Tensor = torch.linalg.vector_norm(target, dim=1, keepdim=True)
+        target.mul_((row_norm * (1 - margin) / norms).clamp(max=1.0))
+    return clipped
 
 
 def check_same_records(records: PrivateRecords) -> str:

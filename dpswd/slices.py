@@ -1,5 +1,7 @@
 """Random directions: independent ones, and stacked orthonormal bases."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -80,10 +82,28 @@ def _stacked_bases(
     bases = []
     for start in range(0, n_projections, dim):
         width = min(dim, n_projections - start)
-        q, r = torch.linalg.qr(_gaussian((dim, width), generator))
-        signs = torch.sign(torch.diagonal(r))
-        bases.append(q * signs)  # the signs make Q Haar distributed (Mezzadri2007)
+        bases.append(_orthonormal(_gaussian((dim, width), generator)))
     return torch.cat(bases, dim=1)
+
+
+def _orthonormal(matrix: Tensor) -> Tensor:
+    """Return Q of the factors Q R of a matrix (d, w), where R has a positive diagonal.
+
+    Of a matrix of independent normal numbers, Q is Haar distributed (Mezzadri2007). A narrow matrix
+    is well conditioned: R follows from the Cholesky factor of its Gram matrix, which takes a third
+    of the time; a second pass leaves the error of rounding alone (Yamamoto2015).
+    """
+    dim, width = matrix.shape
+    if 2 * width > dim:
+        q, r = torch.linalg.qr(matrix)
+        return cast(Tensor, q * torch.sign(torch.diagonal(r)))
+    for _ in range(2):
+        factor, failed = torch.linalg.cholesky_ex(matrix.T @ matrix, upper=True)
+        if failed:  # of the order of 1e-16 of all draws
+            q, r = torch.linalg.qr(matrix)
+            return cast(Tensor, q * torch.sign(torch.diagonal(r)))
+        matrix = torch.linalg.solve_triangular(factor, matrix, upper=True, left=False)
+    return matrix
 
 
 def _gaussian(shape: tuple[int, int], generator: torch.Generator | RandomSource | None) -> Tensor:

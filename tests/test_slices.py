@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from dpswd import random_projections
-from dpswd._random import SeededRandom
+from dpswd._random import SeededRandom, normal
 from dpswd.errors import InputError
 
 # Chance that a correct program fails a statistical test, over the choice of the seed.
@@ -75,3 +75,14 @@ def test_random_projections_repeat_with_a_generator(kind, make):
 def test_random_projections_refuse(options, name):
     with pytest.raises(InputError, match=name):
         random_projections(**({"dim": 3, "n_projections": 3} | options))
+
+
+@pytest.mark.parametrize(("d", "k"), [(4, 2), (9, 3), (784, 100), (784, 392)])
+def test_narrow_bases_are_those_of_the_householder_method(d, k):
+    """Both give the Q whose R has a positive diagonal."""
+    drawn = random_projections(d, k, kind="orthogonal", generator=SeededRandom(3))
+    gaussian = normal(SeededRandom(3), (d, k))
+    q, r = torch.linalg.qr(gaussian)
+    expected = q * torch.sign(torch.diagonal(r))
+    torch.testing.assert_close(drawn, expected, rtol=0, atol=1e-11)
+    torch.testing.assert_close(drawn.T @ drawn, torch.eye(k).double(), rtol=0, atol=1e-14)
