@@ -24,6 +24,14 @@ def track_runs(module: nn.Module) -> None:
     module.register_load_state_dict_pre_hook(_load)
 
 
+def track_all(module: nn.Module) -> None:
+    """Let a module and all of its submodules carry run identifiers."""
+    tracked = _tracked(module)
+    for part in module.modules():
+        if part not in tracked:
+            track_runs(part)
+
+
 def seen_runs(module: nn.Module) -> set[str]:
     """Return the run identifiers that a module and its submodules carry."""
     runs: set[str] = set()

@@ -219,8 +219,10 @@ class Plan:
     def is_stored(self, mechanism: Mechanism) -> bool:
         """Return whether every release of a mechanism is written to a file."""
         n_planned = self.count(mechanism)
-        if n_planned <= _FEW_RELEASES or not isinstance(mechanism, ProjectionMechanism):
+        if n_planned <= _FEW_RELEASES or mechanism.batch_size is None:
             return True
+        if not isinstance(mechanism, ProjectionMechanism):
+            return False  # a sum over a batch, of which the mechanism does not know the size
         n_columns = mechanism.n_projections
         n_values_per_column = mechanism.n_values * (mechanism.n_classes or 1)
         n_values = n_columns * (mechanism.dim + n_values_per_column)

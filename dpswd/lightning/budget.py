@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+import secrets
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,14 +19,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from dpswd._distributed import Processes
 from dpswd._progress import say
-from dpswd._provenance import mark_runs, seen_runs
+from dpswd._provenance import mark_runs, seen_runs, track_all
 from dpswd._validate import at_least
 from dpswd.budget.budget import RunBudget, RunSetting
 from dpswd.budget.plan import Plan, Target
 from dpswd.budget.run_directory import ResumePoint
 from dpswd.budget.statement import RunStatement
-from dpswd.errors import BudgetExceededError, DpswdError, InputError
-from dpswd.loss import DPSlicedWassersteinLoss
+from dpswd.errors import BudgetExceededError, DpswdError, InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -32,6 +33,12 @@ from dpswd.release import Recorder, Releasing
 from dpswd.sampling import ReleaseLoader
 
 __all__ = ["PrivacyBudget"]
+
+# Said on the screen and in the checkpoints of a run that reads records as they are.
+UNPROTECTED = (
+    "NOT PRIVATE: the module makes no release, and target_epsilon=inf lets it read its records as "
+    "they are; use it on public stand-ins of records only."
+)
 
 P = TypeVar("P", bound=nn.Module)
 
@@ -58,7 +65,8 @@ class PrivacyBudget(L.Callback):
 
     Args:
         target_epsilon: Budget of this run; infinity for no noise, on public stand-ins of records:
-            NOT PRIVATE.
+            NOT PRIVATE. A module that makes no release is trained with infinity only; such a run
+            has no ledger.
         target_delta: Budget of this run; well below 1 / N.
         accountant: ``"pld"`` (exact) or ``"rdp"`` (autodp's bound).
         run_dir: Directory of ``ledger.jsonl``, ``privacy.json`` and ``releases/``; the trainer's
@@ -105,6 +113,7 @@ class PrivacyBudget(L.Callback):
         # Called before the ledger is written; dpswd fit writes config.yaml by it.
         self.before_ledger: Callable[[], None] | None = None
         self.weights_from_runs: set[str] = set()
+        self.is_unprotected = False  # whether the module reads records without a release
         self._states_run_dir = run_dir is not None
         self._budget = self._new_budget()
         self._trainer: L.Trainer | None = None
@@ -158,6 +167,8 @@ class PrivacyBudget(L.Callback):
     @property
     def notice(self) -> str:
         """``NOT PRIVATE`` and why; empty for a private run, and before a run has started."""
+        if self.is_unprotected:
+            return UNPROTECTED
         return self._budget.notice
 
     def statement(self) -> RunStatement:
@@ -221,13 +232,18 @@ class PrivacyBudget(L.Callback):
         self.weights_from_runs = seen_runs(pl_module)
         if not self._states_run_dir:
             self.run_dir = Path(trainer.default_root_dir)
-        if is_resumed:  # also where no step is left to train
+        has_releases = bool(_parts(pl_module, Releasing))
+        self.is_unprotected = self._target.is_noise_free and not has_releases
+        if is_resumed and not self.is_unprotected:  # also where no step is left to train
             self._budget.read(self._setting(_Source(None, 0, 0)))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
-        losses = _parts(pl_module, DPSlicedWassersteinLoss)
+        if self.is_unprotected:
+            self._start_unprotected(pl_module)
+            return
         queries = _parts(pl_module, GaussianQuery)
+        losses = [part for part in _parts(pl_module, Releasing) if part not in queries]
         if len(losses) > 1 or not (losses or queries):
             actual = (
                 f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
@@ -253,7 +269,7 @@ class PrivacyBudget(L.Callback):
 
         An error is raised if all releases were lost in a crash.
         """
-        if not _has_release(batch) or not self._is_used_up:
+        if self.is_unprotected or not _has_release(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
             actual = (
@@ -275,6 +291,8 @@ class PrivacyBudget(L.Callback):
         batch_idx: int,
     ) -> None:
         """Show the epsilon that is spent, and the target, beside the loss."""
+        if self.is_unprotected:
+            return
         self._n_used_before = self._budget.n_used(self.mechanism)
         self.epsilon = self._budget.spent_epsilon()
         pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
@@ -282,11 +300,13 @@ class PrivacyBudget(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End the run where the plan is used up."""
-        if self._is_used_up:
+        if not self.is_unprotected and self._is_used_up:
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write ``privacy.json``, and say what the plan cost if fewer releases were made, or that it ended the run."""
+        if self.is_unprotected:
+            return
         self._budget.write_statement()
         n_steps = trainer.estimated_stepping_batches
         if self._is_used_up and trainer.global_step < n_steps < math.inf:
@@ -335,6 +355,14 @@ class PrivacyBudget(L.Callback):
 
     # Parts of the hooks
 
+    def _start_unprotected(self, module: L.LightningModule) -> None:
+        """Say that the run is not private, and mark its weights for later runs."""
+        warnings.warn(UNPROTECTED, PrivacyWarning, stacklevel=2)
+        if self.before_ledger is not None:
+            self.before_ledger()
+        track_all(module)
+        mark_runs(module, [secrets.token_hex(8)])
+
     @property
     def _is_used_up(self) -> bool:
         """Whether the loss has made its planned releases, and none of them waits in a file."""
@@ -352,7 +380,7 @@ class PrivacyBudget(L.Callback):
                 f"Expected releases in training steps only, got one in {actual}."
             )
 
-    def _source(self, trainer: L.Trainer, losses: list[DPSlicedWassersteinLoss]) -> "_Source":
+    def _source(self, trainer: L.Trainer, losses: list[Releasing[Any]]) -> "_Source":
         """Return what the training loader reads, or the numbers that were stated for tensors."""
         loader = _release_loader(trainer.train_dataloader)
         if loader is None:

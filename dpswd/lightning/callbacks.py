@@ -62,7 +62,7 @@ class GeneratorFile(L.Callback):
 def _guarantee(callbacks: list[L.Callback]) -> Guarantee:
     """Return the guarantee that the budget among the callbacks states; none without a budget."""
     for callback in callbacks:
-        if isinstance(callback, PrivacyBudget):
+        if isinstance(callback, PrivacyBudget) and not callback.is_unprotected:
             return callback.statement().guarantee_of_weights()
     return Guarantee()
 

@@ -121,8 +121,11 @@ class PrivateCLI(LightningCLI):
         if not trainer.fast_dev_run:
             last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
             trainer.save_checkpoint(last, weights_only=False)
-        if trainer.is_global_zero:
-            statement = self.config_init["fit"]["privacy"].statement()
+        privacy = self.config_init["fit"]["privacy"]
+        if privacy.is_unprotected:
+            say(privacy.notice)
+        elif trainer.is_global_zero:
+            statement = privacy.statement()
             say(statement.guarantee_of_weights().line())
             if not trainer.fast_dev_run:
                 write_report(trainer.default_root_dir)
