@@ -29,6 +29,7 @@ _OPTIONS = (
 )
 _N_SHOWN = 40  # synthetic images in the picture of the report
 _N_COLUMNS = 10  # of the picture
+_OUT = Path("runs/adapted")  # the default of --out
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,21 +62,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", help="YAML file of these options and those of the image map, or a shipped one"
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/adapted"), help="directory (default: runs/adapted)"
-    )
+    parser.add_argument("--out", type=Path, default=_OUT, help="directory (default: runs/adapted)")
     add_units(parser)
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    options = constants_of(arguments.config, "adapt", _OPTIONS)
-    for name, value in vars(arguments).items():
-        if name in _OPTIONS and value is not None:
-            options[name] = value
-    run_directory(arguments.out, "adapted", options, resume=arguments.resume)
-    for data in (arguments.source, arguments.private):
-        check_outside(arguments.out, data)
+    out = arguments.out
+    options = _options_of(arguments)
+    run_directory(out, "adapted", options, resume=arguments.resume)
+    check_outside(out, arguments.source)
+    check_outside(out, arguments.private)
     # These modules import torch, which the help of the command does not need.
     import numpy as np
 
@@ -83,24 +80,28 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.reading import read_records, read_source
     from dpswd.data.tables import target_of
     from dpswd.estimators.adapter import PrivateAdapter
-    from dpswd.files.pictures import mark_picture
 
+    size = options.pop("size", None)
+    channels = options.pop("channels", None)
+    label_column = options.pop("target", None)
+    # A source with the column of persons has it left out, as the target has.
+    source_unit = target_of(arguments.source, arguments.root, arguments.unit)
     source = read_source(
         arguments.source,
-        size=options.pop("size", None),
-        channels=options.pop("channels", None),
+        size=size,
+        channels=channels,
         root=arguments.root,
-        target=options.get("target"),
-        # A source with the column of persons has it left out, as the target has.
-        unit=target_of(arguments.source, arguments.root, arguments.unit),
+        target=label_column,
+        unit=source_unit,
         unreadable=arguments.unreadable,
     )
+    record_shape = source.records.shape[1:]
     target = read_records(
         arguments.private,
-        source.records.shape[1:],
+        record_shape,
         source.columns,
         root=arguments.root,
-        target=options.pop("target", None),
+        target=label_column,
         unit=arguments.unit,
         per_unit=arguments.per_unit,
         unreadable=arguments.unreadable,
@@ -109,31 +110,32 @@ def run(arguments: Namespace) -> dict[str, Any]:
     n_target = len(target.records)
     unit_names = None
     if target.unit_names is not None:
-        unit_names = [None] * n_source + list(target.unit_names)
+        unit_names = [None] * n_source
+        unit_names += list(target.unit_names)
+    adapter_options = _with_image_map(options)
     adapter = PrivateAdapter(
-        **_with_image_map(options),
+        **adapter_options,
         unit=unit_names,
         per_unit=arguments.per_unit,
-        run_dir=arguments.out,
+        run_dir=out,
         resume=arguments.resume,
         verbose=not arguments.json,
     )
-    adapter.fit(
-        np.concatenate([source.records, target.records]),
-        [*source.labels.tolist(), *[None] * n_target],
-        np.repeat([1, -1], [n_source, n_target]),
-        columns=source.columns,
-    )
-    classifier = str(arguments.out / "classifier.pt")
-    report = str(arguments.out / "report.html")
+    records = np.concatenate([source.records, target.records])
+    labels = source.labels.tolist()
+    labels += [None] * n_target
+    domains = np.repeat([1, -1], [n_source, n_target])
+    adapter.fit(records, labels, domains, columns=source.columns)
+    classifier = str(out / "classifier.pt")
+    report = str(out / "report.html")
     if Processes().rank == 0:
         adapter.save(classifier)
         if source.records.ndim > 2:
-            _save_samples(adapter.synthetic_, arguments.out / "samples.png")
-            mark_picture(arguments.out / "samples.png", adapter.guarantee_.notice)
+            picture = out / "samples.png"
+            _save_samples(adapter.synthetic_, picture, adapter.guarantee_.notice)
         adapter.report(report)
     return {
-        "out": str(arguments.out),
+        "out": str(out),
         "files": [classifier, report],
         "n_source": n_source,
         "n_target": adapter.n_target_,
@@ -144,27 +146,48 @@ def run(arguments: Namespace) -> dict[str, Any]:
     }
 
 
+def _options_of(arguments: Namespace) -> dict[str, Any]:
+    """Return the constants of the config, with those of the command line in their place."""
+    options = constants_of(arguments.config, "adapt", _OPTIONS)
+    for name, value in vars(arguments).items():
+        if name in _OPTIONS and value is not None:
+            options[name] = value
+    return options
+
+
 def _with_image_map(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the adapter, of which the method is an image map with its own options."""
+    """Return the options of the adapter; an image map, which has options of its own, is built."""
     from dpswd.adaptation.methods import ImageMap  # imports torch
 
-    map_options = {name: options[name] for name in _MAP_OPTIONS if name in options}
-    adapter_options = {name: options[name] for name in options if name not in _MAP_OPTIONS}
+    adapter_options = dict(options)
+    map_options: dict[str, Any] = {}
+    for name in _MAP_OPTIONS:
+        if name in options:
+            map_options[name] = adapter_options.pop(name)
     if options.get("method") == "image_map":
         adapter_options["method"] = ImageMap(**map_options)
     return adapter_options
 
 
-def _save_samples(images: Any, path: Path) -> None:
-    """Write a picture of the first synthetic target images, which the report shows."""
+def _save_samples(images: Any, path: Path, notice: str) -> None:
+    """Write a picture of the first synthetic target images, which the report shows.
+
+    Args:
+        images: The synthetic images.
+        path: The PNG file.
+        notice: ``NOT PRIVATE`` and why, which the file states; empty for a private run.
+    """
     from dpswd._arrays import as_records
-    from dpswd.files.pictures import save_grid
+    from dpswd.files.pictures import mark_picture, save_grid
 
     records, _ = as_records(images[:_N_SHOWN])
     save_grid(records, path, _N_COLUMNS)
+    mark_picture(path, notice)
 
 
 def show(result: dict[str, Any]) -> None:
     classifier, _ = result["files"]
-    print(f"Files: {', '.join(result['files'])}")
-    print(f"Next: {shlex.join(['dpswd', 'predict', classifier, 'DATA'])}")
+    files = ", ".join(result["files"])
+    print(f"Files: {files}")
+    command = shlex.join(["dpswd", "predict", classifier, "DATA"])
+    print(f"Next: {command}")

@@ -31,38 +31,51 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.audit.game import audit
 
     with in_options():
+        mechanism = mechanism_of(arguments, arguments.sigma)
+        n_releases = n_releases_of(arguments)
         result = audit(
-            mechanism_of(arguments, arguments.sigma),
+            mechanism,
             arguments.sample_size,
-            n_releases_of(arguments),
+            n_releases,
             delta=arguments.delta,
             trials=arguments.trials,
             seed=arguments.seed,
             accountant=arguments.accountant,
         )
-    return asdict(result) | {"caveats": delta_caveats(arguments.delta, arguments.sample_size)}
+    caveats = delta_caveats(arguments.delta, arguments.sample_size)
+    return asdict(result) | {"caveats": caveats}
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"mu       at least {result['mu_lower']:.4g}, claimed {result['mu_claimed']:.4g}")
-    epsilons = f"at least {result['epsilon_lower']:.4g}, claimed {result['epsilon_claimed']:.4g}"
-    print(f"epsilon  {epsilons}   at delta {result['delta']:g}")
+    mu = _bounds(result["mu_lower"], result["mu_claimed"])
+    print(f"mu       {mu}")
+    epsilon = _bounds(result["epsilon_lower"], result["epsilon_claimed"])
+    print(f"epsilon  {epsilon}   at delta {result['delta']:g}")
     verdict = "REFUTED: the claim is false"
     if result["passed"]:
         verdict = "passed: the claim was not refuted"
     print(f"verdict  {verdict}")
     print(f"game     {result['trials']} runs on each of two neighbouring data sets")
-    rates = f"at most {result['fpr']:.3g} and {result['fnr']:.3g}"
+    false_positives = f"{result['fpr']:.3g}"
+    false_negatives = f"{result['fnr']:.3g}"
+    rates = f"at most {false_positives} and {false_negatives}"
     print(f"test     error rates {rates}, where the claimed curve allows")
-    confidence = f"{100 * result['confidence']:g} % confidence"
-    print(f"         mu = {result['mu_claimed_at_fpr']:.4g}; with {confidence}")
-    if result["releases_audited"] < result["n_releases"]:
-        releases = f"{result['releases_audited']} of {result['n_releases']} releases"
+    percent = 100 * result["confidence"]
+    mu_at_rate = result["mu_claimed_at_fpr"]
+    print(f"         mu = {mu_at_rate:.4g}; with {percent:g} % confidence")
+    n_audited = result["releases_audited"]
+    n_releases = result["n_releases"]
+    if n_audited < n_releases:
+        releases = f"{n_audited} of {n_releases} releases"
         print(f"note     runs and claims are of {releases}; --trials uses all of them")
-    if result["best_provable_mu"] < result["mu_claimed"]:
-        print(
-            f"note     this number of runs can prove no mu above {result['best_provable_mu']:.3g}"
-        )
+    best_mu = result["best_provable_mu"]
+    if best_mu < result["mu_claimed"]:
+        print(f"note     this number of runs can prove no mu above {best_mu:.3g}")
     for line in result["caveats"]:
         print(f"warning  {line}")
     print("         An audit can refute a claim; it cannot prove one.")
+
+
+def _bounds(lower: float, claimed: float) -> str:
+    """Return a lower bound that the audit has proven beside the claim."""
+    return f"at least {lower:.4g}, claimed {claimed:.4g}"

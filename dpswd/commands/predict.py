@@ -11,6 +11,9 @@ from dpswd._files import check_new
 from dpswd.commands._options import FORMATS, add_left_out_unit, add_reading
 from dpswd.errors import InputError
 
+_OUT = Path("predictions.npz")  # the default of --out
+_ENDINGS = (".npz", ".csv")
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -22,60 +25,87 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("predictions.npz"),
+        default=_OUT,
         help=".npz or .csv with predictions, and the names of files of images "
         "(default: predictions.npz)",
     )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    if arguments.out.suffix not in (".npz", ".csv"):
-        raise InputError(f"Expected --out to end in .npz or .csv, got {arguments.out.name}.")
-    check_new(arguments.out)
+    out = arguments.out
+    if out.suffix not in _ENDINGS:
+        raise InputError(f"Expected --out to end in .npz or .csv, got {out.name}.")
+    check_new(out)
     # These modules import torch, which the help of the command does not need.
-    import numpy as np
-
     from dpswd.adaptation.reading import read_records
     from dpswd.estimators.adapter import PrivateAdapter
-    from dpswd.files.export import write_csv, write_npz
 
     adapter = PrivateAdapter.load(arguments.classifier)
+    classifier = adapter.classifier_
     target = read_records(
         arguments.data,
-        adapter.classifier_.space.shape,
-        adapter.classifier_.columns,
+        classifier.space.shape,
+        classifier.columns,
         root=arguments.root,
         target=arguments.target,
         unit=arguments.unit,
         unreadable=arguments.unreadable,
     )
     predictions = adapter.predict(target.records)
-    if arguments.out.suffix == ".csv":
-        columns: dict[str, Any] = {}
-        if target.files:
-            columns["file"] = np.array(target.files)
-        columns["prediction"] = predictions
-        write_csv(arguments.out, list(columns), list(columns.values()))
+    if out.suffix == ".csv":
+        _write_csv(out, predictions, target.files)
     else:
-        arrays: dict[str, Any] = {"predictions": predictions, "classes": adapter.classes_}
-        if target.files:
-            arrays["files"] = target.files
-        write_npz(arguments.out, arrays)
-    names, counts = np.unique(predictions, return_counts=True)
+        _write_npz(out, predictions, adapter.classes_, target.files)
     return {
-        "out": str(arguments.out),
+        "out": str(out),
         "n_records": len(predictions),
-        "counts": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
+        "counts": _count(predictions),
         "verdict": adapter.verdict_,
         "guarantee": adapter.guarantee_.to_dict(),
     }
+
+
+def _write_csv(path: Path, predictions: Any, files: tuple[str, ...]) -> None:
+    """Write a column of predictions, after one of the names of files if there are any."""
+    import numpy as np
+
+    from dpswd.files.export import write_csv
+
+    columns: dict[str, Any] = {}
+    if files:
+        columns["file"] = np.array(files)
+    columns["prediction"] = predictions
+    values = list(columns.values())
+    write_csv(path, list(columns), values)
+
+
+def _write_npz(path: Path, predictions: Any, classes: Any, files: tuple[str, ...]) -> None:
+    """Write predictions and classes, and the names of files if there are any."""
+    from dpswd.files.export import write_npz
+
+    arrays = {"predictions": predictions, "classes": classes}
+    if files:
+        arrays["files"] = files
+    write_npz(path, arrays)
+
+
+def _count(predictions: Any) -> dict[str, int]:
+    """Return the number of records of every class that is predicted."""
+    import numpy as np
+
+    names, counts = np.unique(predictions, return_counts=True)
+    count_by_name: dict[str, int] = {}
+    for name, count in zip(names, counts, strict=True):
+        count_by_name[str(name)] = int(count)
+    return count_by_name
 
 
 def show(result: dict[str, Any]) -> None:
     from dpswd.accounting.guarantee import Guarantee
 
     print(f"{result['n_records']} predictions: {result['out']}")
-    print(", ".join(f"{name}: {count}" for name, count in result["counts"].items()))
+    counts = [f"{name}: {count}" for name, count in result["counts"].items()]
+    print(", ".join(counts))
     print(f"Classifier: {result['verdict']}")
-    line = Guarantee.from_dict(result["guarantee"]).line()
-    print(f"{line} The predictions on private records have none.")
+    guarantee = Guarantee.from_dict(result["guarantee"])
+    print(f"{guarantee.line()} The predictions on private records have none.")

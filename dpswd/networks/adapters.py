@@ -34,7 +34,8 @@ class ImageAdapter(nn.Module):
         moved = F.grid_sample(images, grid, align_corners=False)
         channels = moved.flatten(0, 1).unsqueeze(1)
         filtered = channels + F.conv2d(channels, self.filter, padding=2)
-        return (filtered.reshape(moved.shape) * self.log_gain.exp()).clamp(0, 1)
+        brightened = filtered.reshape(moved.shape) * self.log_gain.exp()
+        return brightened.clamp(0, 1)
 
 
 class VectorAdapter(nn.Module):

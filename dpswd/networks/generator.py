@@ -121,7 +121,8 @@ class Generator(nn.Module):
                 "Expected released proportions of the classes, got a generator without; "
                 "use proportions='equal'."
             )
-        cumulative = torch.tensor(self.proportions, dtype=torch.float64).cumsum(0)
+        proportion_of_class = torch.tensor(self.proportions, dtype=torch.float64)
+        cumulative = proportion_of_class.cumsum(0)
         ends = (cumulative * n).round().long()
         ordered = torch.bucketize(torch.arange(n), ends[:-1], right=True)
         return ordered[torch.randperm(n)]
@@ -137,12 +138,18 @@ class Generator(nn.Module):
         classes = list(self.class_names or range(self.n_classes))
         positions = class_positions(classes)
         listed = np.asarray(names).ravel().tolist()
-        unknown = sorted({str(name) for name in listed if label_key(name) not in positions})
+        unknown: set[str] = set()
+        numbers: list[int] = []
+        for name in listed:
+            key = label_key(name)
+            if key in positions:
+                numbers.append(positions[key])
+            else:
+                unknown.add(str(name))
         if unknown:
-            raise InputError(
-                f"Expected classes out of {classes}, got {', '.join(unknown[:_MOST_NAMES])}."
-            )
-        return torch.tensor([positions[label_key(name)] for name in listed])
+            names_of_unknown = ", ".join(sorted(unknown)[:_MOST_NAMES])
+            raise InputError(f"Expected classes out of {classes}, got {names_of_unknown}.")
+        return torch.tensor(numbers)
 
 
 @contextmanager
@@ -232,5 +239,6 @@ def _with_whole_columns(generator: Generator, records: Tensor) -> Tensor:
         elif kind == "binary":
             low = float(generator.get_buffer("low")[column])
             high = float(generator.get_buffer("high")[column])
-            records[:, column] = torch.where(values > (low + high) / 2, high, low)
+            middle = (low + high) / 2
+            records[:, column] = torch.where(values > middle, high, low)
     return records

@@ -51,25 +51,29 @@ class ConvGenerator(Generator):
         self.hidden = hidden
         self.width = width
         rows, columns = _quarter_size(sample_shape)
+        n_inputs = latent_dim + n_classes
+        n_values = width * rows * columns
+        half_width = width // 2
         self.body = nn.Sequential(
-            nn.Linear(latent_dim + n_classes, hidden),
+            nn.Linear(n_inputs, hidden),
             nn.BatchNorm1d(hidden),
             nn.ReLU(),
-            nn.Linear(hidden, width * rows * columns),
-            nn.BatchNorm1d(width * rows * columns),
+            nn.Linear(hidden, n_values),
+            nn.BatchNorm1d(n_values),
             nn.ReLU(),
             nn.Unflatten(1, (width, rows, columns)),
             nn.Upsample(scale_factor=2, mode="bilinear"),
-            nn.Conv2d(width, width // 2, 5, padding=2),
+            nn.Conv2d(width, half_width, 5, padding=2),
             nn.ReLU(),
             nn.Upsample(scale_factor=2, mode="bilinear"),
-            nn.Conv2d(width // 2, sample_shape[0], 5, padding=2),
+            nn.Conv2d(half_width, sample_shape[0], 5, padding=2),
             nn.Sigmoid(),
         )
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.networks.generator.Generator`."""
-        images = self.body(self.code(latent, labels))
+        code = self.code(latent, labels)
+        images = self.body(code)
         return _cut(images, self.sample_shape)
 
 
@@ -107,24 +111,25 @@ class TransposedGenerator(Generator):
         super().__init__(sample_shape, n_classes, latent_dim)
         n_doublings = _doublings(sample_shape)
         self.width = width
-        widths = [width * 2**i for i in reversed(range(n_doublings))]
-        inputs = latent_dim + n_classes
-        layers: list[nn.Module] = [
-            nn.Unflatten(1, (inputs, 1, 1)),
-            nn.ConvTranspose2d(inputs, widths[0], 4, bias=False),
-        ]
-        for before, after in pairwise((*widths, sample_shape[0])):
-            layers += [
-                nn.BatchNorm2d(before),
-                nn.ReLU(),
-                nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, bias=False),
-            ]
-        self.body = nn.Sequential(*layers, nn.Tanh())
+        n_inputs = latent_dim + n_classes
+        n_channels = [width * 2**i for i in reversed(range(n_doublings))]
+        n_channels.append(sample_shape[0])
+        layers: list[nn.Module] = []
+        layers.append(nn.Unflatten(1, (n_inputs, 1, 1)))
+        layers.append(nn.ConvTranspose2d(n_inputs, n_channels[0], 4, bias=False))
+        for before, after in pairwise(n_channels):
+            layers.append(nn.BatchNorm2d(before))
+            layers.append(nn.ReLU())
+            doubling = nn.ConvTranspose2d(before, after, 4, stride=2, padding=1, bias=False)
+            layers.append(doubling)
+        layers.append(nn.Tanh())
+        self.body = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.networks.generator.Generator`."""
-        images: Tensor = (self.body(self.code(latent, labels)) + 1) / 2
-        return images
+        code = self.code(latent, labels)
+        values: Tensor = self.body(code)  # in [-1, 1]
+        return (values + 1) / 2
 
 
 class ShuffleGenerator(Generator):
@@ -175,7 +180,8 @@ class ShuffleGenerator(Generator):
         amounts: dict[str, Any] = jitter or {}
         check_amounts(amounts)
         rows, columns = _quarter_size(sample_shape)
-        features = Frequencies(sample_shape, min(size, *sample_shape[1:]), chroma_size)
+        _, height, image_width = sample_shape
+        features = Frequencies(sample_shape, min(size, height, image_width), chroma_size)
         dim = features.dim
         n_moves = N_CODES if amounts else 0
         super().__init__(sample_shape, n_classes, latent_dim=dim + n_moves)
@@ -185,24 +191,29 @@ class ShuffleGenerator(Generator):
         self.width = width
         self.jitter = amounts
         self.features = features
-        self.deviations = nn.Buffer(features.reference.sqrt().float(), persistent=False)
+        deviations = features.reference.sqrt()
+        self.deviations = nn.Buffer(deviations.float(), persistent=False)
         n_groups = max(1, n_classes)
-        self.linear = nn.Parameter(torch.randn(n_groups, dim, dim) / math.sqrt(dim))
-        self.offset = nn.Parameter(torch.zeros(n_groups, dim))
-        self.first = nn.Sequential(nn.Linear(dim + n_classes, hidden), nn.BatchNorm1d(hidden))
-        self.gain = nn.Parameter(torch.ones(n_groups, hidden))
+        n_inputs = dim + n_classes
+        n_values = width * rows * columns
+        half_width = width // 2
         # The order of construction fixes the order of the random draws of the initial weights.
+        weights = torch.randn(n_groups, dim, dim) / math.sqrt(dim)
+        self.linear = nn.Parameter(weights)
+        self.offset = nn.Parameter(torch.zeros(n_groups, dim))
+        self.first = nn.Sequential(nn.Linear(n_inputs, hidden), nn.BatchNorm1d(hidden))
+        self.gain = nn.Parameter(torch.ones(n_groups, hidden))
         self.body = nn.Sequential(
             nn.ReLU(),
-            nn.Linear(hidden, width * rows * columns),
+            nn.Linear(hidden, n_values),
             nn.Unflatten(1, (width, rows, columns)),
             nn.BatchNorm2d(width),
             nn.ReLU(),
-            nn.Conv2d(width, 4 * (width // 2), 3, padding=1),
+            nn.Conv2d(width, 4 * half_width, 3, padding=1),
             nn.PixelShuffle(2),
-            nn.BatchNorm2d(width // 2),
+            nn.BatchNorm2d(half_width),
             nn.ReLU(),
-            _zero_convolution(width // 2, 4 * sample_shape[0]),
+            _zero_convolution(half_width, 4 * sample_shape[0]),
             nn.PixelShuffle(2),
         )
 
@@ -214,18 +225,21 @@ class ShuffleGenerator(Generator):
             means: Means (C, d) of the rows of each class.
             covariances: Their covariances (C, d, d).
         """
+        roots = root(covariances)
         self.offset.copy_(means / self.deviations)
-        self.linear.copy_(root(covariances) / self.deviations[:, None])
+        self.linear.copy_(roots / self.deviations[:, None])
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.networks.generator.Generator`."""
         dim = self.features.dim
         codes = latent[:, :dim]
         membership = F.one_hot(labels, len(self.linear)).to(codes.dtype)
-        rows = self._rows(codes, membership)
-        hidden = self.first(self.code(codes, labels)) * (membership @ self.gain)
+        rows = self._rows(codes, membership) * self.deviations
+        gains = membership @ self.gain
+        hidden = self.first(self.code(codes, labels)) * gains
         correction = _cut(self.body(hidden), self.sample_shape)
-        images = (self.features.decode(rows * self.deviations) + correction).clamp(0, 1)
+        images = self.features.decode(rows) + correction
+        images = images.clamp(0, 1)
         if self.training or not self.jitter:
             return images
         return jitter(images, latent[:, dim:], **self.jitter)
@@ -239,16 +253,19 @@ class ShuffleGenerator(Generator):
         """
         # The code stands at the place of its class, and zeros at those of the other classes:
         # one product with all layers (C d, d) then selects the layer of each record.
-        placed = (membership[:, :, None] * codes[:, None]).flatten(1)
-        return membership @ self.offset + placed @ self.linear.mT.flatten(0, 1)
+        placed = membership[:, :, None] * codes[:, None]
+        layers = self.linear.mT.flatten(0, 1)
+        return membership @ self.offset + placed.flatten(1) @ layers
 
 
 def _doublings(sample_shape: tuple[int, ...]) -> int:
     """Return how often 4 is doubled to the side of a square image."""
     if len(sample_shape) == 3:
         _, height, width = sample_shape
-        n_doublings = (height // 4).bit_length() - 1
-        if height == width == 4 * 2**n_doublings and n_doublings >= 1:
+        quarter = height // 4
+        n_doublings = quarter.bit_length() - 1
+        side = 4 * 2**n_doublings
+        if n_doublings >= 1 and height == width == side:
             return n_doublings
     raise InputError(
         "Expected sample_shape (channels, side, side) with a side of 8, 16, 32, 64, ..., "

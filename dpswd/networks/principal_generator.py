@@ -56,14 +56,16 @@ class PrincipalGenerator(Generator):
     ) -> None:
         amounts: dict[str, Any] = jitter or {}
         check_amounts(amounts)
-        features = Frequencies(sample_shape, min(size, *sample_shape[1:]), chroma_size)
+        _, height, width = sample_shape
+        features = Frequencies(sample_shape, min(size, height, width), chroma_size)
         dim = features.dim
         at_least(1, n_directions=n_directions, hidden=hidden)
         n_directions = min(n_directions, dim)
         n_moves = 0
         if amounts:
             n_moves = N_CODES
-        super().__init__(sample_shape, n_classes, latent_dim=n_directions + dim + n_moves)
+        latent_dim = n_directions + dim + n_moves
+        super().__init__(sample_shape, n_classes, latent_dim)
         self.size = size
         self.chroma_size = chroma_size
         self.n_directions = n_directions
@@ -116,11 +118,12 @@ class PrincipalGenerator(Generator):
         codes = latent[:, : self.n_directions]
         membership = F.one_hot(labels, len(self.linear)).to(codes.dtype)
         # The code stands at the place of its class, and zeros at those of the other classes.
-        placed = (membership[:, :, None] * codes[:, None]).flatten(1)
-        affine = placed @ self.linear.mT.flatten(0, 1) + membership @ self.offset
+        placed = membership[:, :, None] * codes[:, None]
+        layers = self.linear.mT.flatten(0, 1)
+        affine = placed.flatten(1) @ layers + membership @ self.offset
         hidden = F.relu(self.first(self.code(codes, labels)))
-        coordinates: Tensor = (affine + self.second(hidden)) * self.deviations
-        return coordinates
+        correction: Tensor = self.second(hidden)
+        return (affine + correction) * self.deviations
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """See :class:`~dpswd.networks.generator.Generator`."""
@@ -128,7 +131,8 @@ class PrincipalGenerator(Generator):
         dim = self.features.dim
         coordinates = self.coordinates(latent, labels)
         outside = latent[:, r : r + dim] @ self.rest
-        rows = self.means[labels] + coordinates @ self.basis.T + outside
+        inside = coordinates @ self.basis.T
+        rows = self.means[labels] + inside + outside
         images = self.features.decode(rows).clamp(0, 1)
         if self.training or not self.jitter:
             return images
