@@ -148,6 +148,11 @@ def evaluate_pair(
     check_new(path)
     check_new(picture)
     test = real.test or real.train
+    train = None
+    reference = f"one half of {real.name}"
+    if real.test is not None:
+        train = real.train
+        reference = f"the training records of {real.name}"
     inception_distance = None
     if weights is not None:
         inception_distance = _fid(weights, test, synthetic.train)
@@ -156,16 +161,23 @@ def evaluate_pair(
     if real.classes is not None and synthetic.classes is not None:
         classes = synthetic.classes
         test = _renumbered(test, real.classes, classes)
+        if train is not None:
+            train = _renumbered(train, real.classes, classes)
         n_rows = len(classes)
     result = evaluate(
         synthetic.train,
         test,
+        train=train,
         classes=classes is not None,
         name=real.name,
         classifiers=classifiers,
     )
+    result["reference"] = reference
     if inception_distance is not None:
         result["fid"] = inception_distance
+    pair = result["fidelity"].get("worst_pair")
+    if pair is not None and real.columns is not None:
+        pair["columns"] = [real.columns[number] for number in pair["columns"]]
     write_json(path, result)
     figure(picture, synthetic.train, test, real.columns, n_rows)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
@@ -208,7 +220,7 @@ def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Reco
 def show(result: dict[str, Any]) -> None:
     print(result["note"])
     if result["rows"]:
-        _show_accuracies(result["rows"])
+        _show_accuracies(result["rows"], result["real_rows"])
     else:
         print(
             "No classifier was trained, as the records have no classes; of .csv files, --target "
@@ -216,8 +228,12 @@ def show(result: dict[str, Any]) -> None:
         )
     if result["majority"] is not None:
         print(f"{'the most frequent class':<22}{result['majority']:>8.1f} %")
-    _show_two_sample(result["two_sample"])
+    _show_two_sample(result["two_sample"], result.get("propensity"))
     _show_fidelity(result["fidelity"])
+    if result["nearest"] is not None:
+        from dpswd.evaluation.nearest import summary
+
+        print(summary(result["nearest"], result["reference"]))
     if "fid" in result:
         print(f"FID {result['fid']:.2f}")
     print(f"Files: {', '.join(result['files'])}")
@@ -225,22 +241,32 @@ def show(result: dict[str, Any]) -> None:
         print(f"{result['files'][1]} shows real records: do not publish it.")
 
 
-def _show_accuracies(rows: list[dict[str, Any]]) -> None:
-    """Print the table of classifiers."""
-    print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}")
+def _show_accuracies(rows: list[dict[str, Any]], real_rows: list[dict[str, Any]]) -> None:
+    """Print the table of classifiers, beside the same ones trained on real records."""
+    print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}", end="")
+    n_real = ""
+    if real_rows:
+        n_real = f"{real_rows[0]['n_train']:,} real"
+    print(f"{n_real:>16}")
+    of_real = {row["classifier"]: f"{row['accuracy']:.1f} %" for row in real_rows}
     for row in rows:
         accuracy = f"{row['accuracy']:.1f} %"
         balanced = f"{row['balanced_accuracy']:.1f} %"
         area = _three_digits(row["auc"])
-        print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}")
+        real = of_real.get(row["classifier"], "")
+        print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real:>16}")
 
 
-def _show_two_sample(areas: dict[str, float | None]) -> None:
+def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float] | None) -> None:
     """Print how well classifiers tell synthetic records from real ones."""
-    if not areas:
-        return
-    numbers = ", ".join(f"{name} {_three_digits(area)}" for name, area in areas.items())
-    print(f"Synthetic or real, AUC (0.5: cannot be told apart, 1: always): {numbers}")
+    if areas:
+        numbers = ", ".join(f"{name} {_three_digits(area)}" for name, area in areas.items())
+        print(f"Synthetic or real, AUC (0.5: cannot be told apart, 1: always): {numbers}")
+    if propensity is not None:
+        print(
+            f"Synthetic or real, pMSE {propensity['pmse']:.4f}, {propensity['ratio']:.1f} times "
+            "that of equal laws"
+        )
 
 
 def _show_fidelity(fidelity: dict[str, Any]) -> None:
@@ -257,11 +283,23 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         distances = sorted(fidelity["column_distances"])
         median = distances[len(distances) // 2]
         print(f"{'columns, 1-Wasserstein':<26}median {median:.3f}, largest {distances[-1]:.3f} sd")
+        _show_worst_pair(fidelity.get("worst_pair"))
     else:
         print(
             "The picture has a row of images per class: real ones on the left, synthetic ones on "
             "the right."
         )
+
+
+def _show_worst_pair(pair: dict[str, Any] | None) -> None:
+    """Print the two columns whose correlations differ most."""
+    if pair is None:
+        return
+    first, second = pair["columns"]
+    print(
+        f"{'correlations differ most':<26}{first} and {second}: {pair['synthetic']:.2f}, real "
+        f"{pair['real']:.2f}"
+    )
 
 
 def _three_digits(value: float | None) -> str:

@@ -12,10 +12,16 @@ import torch
 
 from dpswd._layout import Array
 from dpswd.errors import InputError
-from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
+from dpswd.evaluation.accuracy import (
+    IMAGE_CLASSIFIERS,
+    ROW_CLASSIFIERS,
+    scores,
+    scores_of_halves,
+)
 from dpswd.evaluation.fidelity import fidelity
 from dpswd.evaluation.images import image_features, random_convolutions
-from dpswd.evaluation.two_sample import two_sample_test
+from dpswd.evaluation.nearest import halves, nearest_real
+from dpswd.evaluation.two_sample import propensity, two_sample_test
 from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import Records
 
@@ -34,6 +40,7 @@ def evaluate(
     synthetic: Records,
     test: Records,
     *,
+    train: Records | None = None,
     classes: bool = True,
     name: str = "records",
     classifiers: Sequence[str] | None = None,
@@ -45,16 +52,23 @@ def evaluate(
     Args:
         synthetic: Synthetic records with classes.
         test: Real records that the user may look at.
+        train: Other real records, for comparison; ``None`` for halves of the test records.
         classes: Whether the records have classes, so that classifiers are trained.
         name: Name of the data set in the rows.
         classifiers: Names of the classifiers; by default all that suit the records.
 
     Returns:
         ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC;
+        ``"real_rows"``, the same for training on real records: at most as many as there are
+        synthetic ones of ``train``, or each half of the test records in turn, tested on the other
+        half; empty if these have fewer than 20 records or a single class.
         ``"majority"``, the part of the most frequent class of the test records in percent, which
         an accuracy has to exceed; ``"two_sample"`` of
-        :func:`~dpswd.evaluation.two_sample.two_sample_test`; and ``"fidelity"``, of images in the
-        features of :func:`~dpswd.evaluation.images.random_convolutions`.
+        :func:`~dpswd.evaluation.two_sample.two_sample_test`; for tables ``"propensity"`` of
+        :func:`~dpswd.evaluation.two_sample.propensity`; ``"nearest"`` of
+        :func:`~dpswd.evaluation.nearest.nearest_real`, in ``train`` or in one half of the test
+        records; and ``"fidelity"``, of images in the features of
+        :func:`~dpswd.evaluation.images.random_convolutions`.
 
     Raises:
         InputError: If the shapes differ or a classifier is unknown.
@@ -80,21 +94,46 @@ def evaluate(
     elif not classifiers:
         classifiers = IMAGE_CLASSIFIERS if is_image else ROW_CLASSIFIERS
     rows = []
+    real_rows = []
     for classifier in classifiers:
         row: dict[str, Any] = {"dataset": name, "classifier": classifier, "train": "synthetic"}
         row |= scores(classifier, synthetic, test)
         row |= {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(row)
+        of_real = _real_scores(classifier, train, test, len(synthetic))
+        if of_real is not None:
+            first = {"dataset": name, "classifier": classifier, "train": "real"}
+            real_rows.append(first | of_real | {"n_test": len(test)})
     majority = None
     if classes:
         counts = test.labels.bincount()
         majority = round(100 * float(counts.max() / counts.sum()), 2)
-    return {
+    reference, held_out = halves(test)
+    if train is not None:
+        reference = train
+        held_out = test
+    result = {
         "rows": rows,
+        "real_rows": real_rows,
         "majority": majority,
         "two_sample": two_sample_test(synthetic, test),
+        "nearest": nearest_real(synthetic, reference, held_out),
         "fidelity": fidelity(_compared(synthetic), _compared(test), columns=not is_image),
     }
+    if not is_image:
+        result["propensity"] = propensity(synthetic, test)
+    return result
+
+
+def _real_scores(
+    classifier: str, train: Records | None, test: Records, n: int
+) -> dict[str, Any] | None:
+    """Return the scores of a classifier that is trained on at most n real records."""
+    if train is None:
+        return scores_of_halves(classifier, *halves(test))
+    if len(train) > n:
+        train = train.select(torch.linspace(0, len(train) - 1, n).round().long())
+    return scores(classifier, train, test) | {"n_train": len(train)}
 
 
 def _compared(records: Records) -> Array:

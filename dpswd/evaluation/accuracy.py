@@ -27,7 +27,7 @@ from dpswd.errors import InputError
 from dpswd.networks.classifiers import SmallCNN
 from dpswd.records import Records
 
-__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "scores"]
+__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "scores", "scores_of_halves"]
 
 # Makes a network from the numbers of channels and of outputs.
 Network = Callable[[int, int], nn.Module]
@@ -47,6 +47,8 @@ _N_FULL_EPOCHS = 20_000
 CNN_BATCH = 100
 _LEARNING_RATE = 2e-3
 _TEST_PART = 1000  # images that a network classifies at a time
+# Fewer records are not cut into halves.
+_LEAST_HALVED = 20
 
 
 def scores(classifier: str | Network, train: Records, test: Records) -> dict[str, Any]:
@@ -65,8 +67,39 @@ def scores(classifier: str | Network, train: Records, test: Records) -> dict[str
         InputError: If the classifier is unknown or does not suit the records, or the training
             records have a single class.
     """
-    probabilities = _probabilities(classifier, train, test)
-    truth = test.labels.numpy()
+    return _scores_of(_probabilities(classifier, train, test), test.labels.numpy())
+
+
+def scores_of_halves(
+    classifier: str | Network, one: Records, other: Records
+) -> dict[str, Any] | None:
+    """Return the scores of a classifier that is trained on each half, and tested on the other one.
+
+    Args:
+        classifier: As for :func:`scores`.
+        one: One half of real records.
+        other: The other half.
+
+    Returns:
+        The scores of :func:`scores` on both halves together, and ``"n_train"``, the records of a
+        half; ``None`` for fewer than 20 records, or halves of a single class.
+    """
+    if len(one) + len(other) < _LEAST_HALVED:
+        return None
+    if min(len(one.labels.unique()), len(other.labels.unique())) < 2:
+        return None
+    n_classes = 1 + max(int(one.labels.max()), int(other.labels.max()))
+    probabilities = []
+    for train, test in ((other, one), (one, other)):
+        of_known = _probabilities(classifier, train, test)
+        n_unknown = n_classes - of_known.shape[1]
+        probabilities.append(np.pad(of_known, ((0, 0), (0, n_unknown))))
+    truth = torch.cat([one.labels, other.labels]).numpy()
+    return _scores_of(np.concatenate(probabilities), truth) | {"n_train": len(one)}
+
+
+def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
+    """Return accuracies and AUC of probabilities (n, C) of the classes, for true classes (n,)."""
     predictions = probabilities.argmax(1)
     present = np.unique(truth)
     balanced = recall_score(truth, predictions, labels=present, average="macro")

@@ -31,7 +31,8 @@ def fidelity(synthetic: Array, real: Array, *, columns: bool) -> dict[str, Any]:
         synthetic: Synthetic rows (n, d).
         real: Real rows (m, d).
         columns: Whether columns have a meaning. Then their 1-Wasserstein distances, in standard
-            deviations, and the differences of correlations are added.
+            deviations, the mean absolute difference of correlations, and the pair of columns whose
+            correlations differ most are added.
 
     Returns:
         The figures of the module's docstring. ``"halves"`` has the same of one half of the real
@@ -67,7 +68,7 @@ def _compare(synthetic: Array, real: Array, columns: bool) -> dict[str, Any]:
         distances = [stats.wasserstein_distance(*pair) for pair in pairs]
         figures["column_distances"] = [round(float(value), _DIGITS) for value in distances]
         if synthetic.shape[1] > 1:
-            figures["correlation_difference"] = _correlation_difference(synthetic, real)
+            figures |= _correlation_differences(synthetic, real)
     return figures
 
 
@@ -114,11 +115,23 @@ def covered(points: Array, centres: Array) -> float:
     return float((squares <= np.square(radii)).any(1).mean())
 
 
-def _correlation_difference(a: Array, b: Array) -> float:
-    """Return the mean absolute difference of the correlations of two sets of rows."""
-    differences = np.abs(_correlations(a) - _correlations(b))
-    above_diagonal = np.triu_indices(len(differences), 1)
-    return round(float(differences[above_diagonal].mean()), _DIGITS)
+def _correlation_differences(synthetic: Array, real: Array) -> dict[str, Any]:
+    """Return the mean absolute difference of correlations, and the pair that differs most."""
+    of_synthetic = _correlations(synthetic)
+    of_real = _correlations(real)
+    differences = np.abs(of_synthetic - of_real)
+    first, second = np.triu_indices(len(differences), 1)
+    above_diagonal = differences[first, second]
+    worst = int(above_diagonal.argmax())
+    pair = (first[worst], second[worst])
+    return {
+        "correlation_difference": round(float(above_diagonal.mean()), _DIGITS),
+        "worst_pair": {
+            "columns": [int(number) for number in pair],
+            "synthetic": round(float(of_synthetic[pair]), _DIGITS),
+            "real": round(float(of_real[pair]), _DIGITS),
+        },
+    }
 
 
 def _correlations(rows: Array) -> Array:

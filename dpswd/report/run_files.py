@@ -186,7 +186,11 @@ def read_evaluation(path: Path) -> tuple[Accuracy, ...]:
     """Read the accuracies of evaluation.json; none without such a file."""
     if not path.exists():
         return ()
-    rows = _read_object(path, "evaluate the run again").get("rows")
+    content = _read_object(path, "evaluate the run again")
+    rows = content.get("rows")
+    real_rows = content.get("real_rows", [])
+    if isinstance(rows, list) and isinstance(real_rows, list):
+        rows = rows + real_rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"Expected a list of 'rows' in {path}; evaluate the run again.")
     return tuple(

@@ -464,5 +464,6 @@ def test_demo_end_to_end(capfd, place):
         assert np.bincount(made["targets"]).tolist() == [500] * 10
     assert min(row["accuracy"] for row in result["evaluation"]) > 80  # chance is 10
     report = json.loads((place / "demo" / "report.json").read_text())
-    assert len(report["evaluation"]) == 3
+    trained_on = [row["train"] for row in report["evaluation"]]
+    assert trained_on == ["synthetic"] * 3 + ["real"] * 3
     assert "--out" in refused(capfd, "demo", "--out", "demo")

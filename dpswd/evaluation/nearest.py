@@ -1,0 +1,112 @@
+"""Nearest real records of synthetic ones, beside those of real records that were held out.
+
+The distance of two images is the root mean square difference of their entries; columns of tables are
+divided by their standard deviations first. Blurred images are near to every image, so that a small
+distance alone does not show a copy. The ratio of the distances to the nearest and to the second
+nearest real record does: it is about 0 for a copy, and about 1 for a blurred image (Lowe, Distinctive
+Image Features from Scale-Invariant Keypoints, IJCV 2004).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpswd._layout import Array
+from dpswd.records import Records
+
+__all__ = ["nearest_real"]
+
+# Records among which the nearest one is sought, and records whose nearest one is sought.
+_MOST_REFERENCES = 10_000
+_MOST_SOUGHT = 2000
+# Fewer records on a side say nothing.
+_LEAST = 20
+# Part of the held-out records below whose ratio a synthetic record counts as close to one record.
+_PART = 0.01
+_AT_ONCE = 200  # records whose distances are computed at a time
+_DIGITS = 4
+
+
+def nearest_real(
+    synthetic: Records, reference: Records, held_out: Records
+) -> dict[str, float] | None:
+    """Compare the nearest records of synthetic and of held-out real records in a reference.
+
+    Args:
+        synthetic: Synthetic records.
+        reference: Real records of the same shape, of which the nearest one is sought.
+        held_out: Other real records. At most 10,000 records of the reference and 2,000 of the
+            others are used, evenly spread.
+
+    Returns:
+        ``"synthetic"`` and ``"real"``, median distances to the nearest record of the reference;
+        ``"close"``, the part of the synthetic records whose ratio of the distances to the nearest
+        and to the second nearest record is below that of 99 % of the held-out ones: about 0.01
+        or less without copies; ``None`` for fewer than 20 records.
+
+    Example:
+        >>> rows = torch.rand(90, 3, generator=torch.Generator().manual_seed(0))
+        >>> parts = [Records(part, torch.zeros(30).long()) for part in rows.split(30)]
+        >>> nearest_real(*parts)["close"] < 0.2, nearest_real(parts[1], *parts[1:])["close"]
+        (True, 1.0)
+    """
+    if min(len(synthetic), len(reference), len(held_out)) < _LEAST:
+        return None
+    references = _some(reference, _MOST_REFERENCES)
+    scale = torch.ones(references.shape[1])
+    if reference.values.ndim == 2:
+        scale = references.std(0)
+        scale = scale.where(scale > 0, 1.0)
+    references = references / scale
+    distances, ratios = _nearest(_some(synthetic, _MOST_SOUGHT) / scale, references)
+    real_distances, real_ratios = _nearest(_some(held_out, _MOST_SOUGHT) / scale, references)
+    limit = np.quantile(real_ratios, _PART, method="lower")
+    return {
+        "synthetic": round(float(np.median(distances)), _DIGITS),
+        "real": round(float(np.median(real_distances)), _DIGITS),
+        "close": round(float(np.mean(ratios < limit)), _DIGITS),
+    }
+
+
+def halves(records: Records) -> tuple[Records, Records]:
+    """Return two random halves of records, the same ones at every call."""
+    order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))
+    middle = len(records) // 2
+    return records.select(order[:middle]), records.select(order[middle:])
+
+
+def _nearest(rows: Tensor, references: Tensor) -> tuple[Array, Array]:
+    """Return distances (n,) to the nearest reference, and their ratios to the second nearest."""
+    smallest = []
+    for part in rows.split(_AT_ONCE):
+        smallest.append(torch.cdist(part, references).topk(2, largest=False).values)
+    first, second = torch.cat(smallest).double().T / math.sqrt(rows.shape[1])
+    ratios = (first / second).where(second > 0, 1.0)
+    return np.asarray(first.numpy()), np.asarray(ratios.numpy())
+
+
+def _some(records: Records, n: int) -> Tensor:
+    """Return at most n vectors, evenly spread."""
+    places = torch.arange(len(records))
+    if len(records) > n:
+        places = torch.linspace(0, len(records) - 1, n).round().long()
+    return records.floats(places).flatten(1)
+
+
+def summary(figures: dict[str, Any], reference: str) -> str:
+    """Return two sentences: the figures, and what they show.
+
+    Args:
+        figures: Those of :func:`nearest_real`.
+        reference: Name of the real records.
+    """
+    return (
+        f"Nearest record of {reference}: median distance {figures['synthetic']:.3f} of synthetic "
+        f"records, {figures['real']:.3f} of held-out real ones; {figures['close']:.1%} of the "
+        "synthetic ones are close to a single record (1.0 % expected of real ones).\n"
+        "A larger part shows copies of these records; a small part does not show privacy, which "
+        "the guarantee of the run does."
+    )
