@@ -157,13 +157,11 @@ def evaluate_pair(
     if weights is not None:
         inception_distance = _fid(weights, test, synthetic.train)
     classes: list[Any] | None = None
-    n_rows = 1
     if real.classes is not None and synthetic.classes is not None:
         classes = synthetic.classes
         test = _renumbered(test, real.classes, classes)
         if train is not None:
             train = _renumbered(train, real.classes, classes)
-        n_rows = len(classes)
     result = evaluate(
         synthetic.train,
         test,
@@ -179,7 +177,7 @@ def evaluate_pair(
     if pair is not None and real.columns is not None:
         pair["columns"] = [real.columns[number] for number in pair["columns"]]
     write_json(path, result)
-    figure(picture, synthetic.train, test, real.columns, n_rows)
+    figure(picture, synthetic.train, test, real.columns, classes)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 

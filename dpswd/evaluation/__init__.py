@@ -148,7 +148,7 @@ def figure(
     synthetic: Records,
     test: Records,
     names: Sequence[str] | None = None,
-    n_classes: int = 1,
+    classes: Sequence[Any] | None = None,
 ) -> None:
     """Write a picture: a row of images per class, real ones on the left, or histograms of columns.
 
@@ -157,13 +157,14 @@ def figure(
         synthetic: Synthetic records.
         test: Real records.
         names: Names of the columns of rows.
-        n_classes: Number of classes of images, of which ten are shown at most.
+        classes: Names of the classes of images, of which ten are shown at most; ``None`` for none.
     """
     if test.values.ndim == 2:
         save_columns(path, {"real": test.vectors(), "synthetic": synthetic.vectors()}, names)
         return
     image_shape = test.values.shape[1:]
-    n_rows = min(n_classes, _MAX_CLASSES)
+    row_names = list(classes or ())[:_MAX_CLASSES]
+    n_rows = max(1, len(row_names))
     grid = torch.full((n_rows, 2, _N_IMAGES + 1, *image_shape), _GREY)  # grey between the sides
     for side, records in enumerate((test, synthetic)):
         for number in range(n_rows):
@@ -171,4 +172,5 @@ def figure(
             grid[number, side, : len(index)] = records.floats(index)
     n_columns = 2 * (_N_IMAGES + 1) - 1
     images = grid.flatten(1, 2)[:, :n_columns]
-    save_grid(images.flatten(0, 1), path, n_columns)
+    titles = {0: "real", _N_IMAGES + 1: "synthetic"}
+    save_grid(images.flatten(0, 1), path, n_columns, row_names=row_names, titles=titles)

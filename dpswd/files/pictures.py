@@ -3,7 +3,7 @@
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ _MAX_COLUMNS = 12  # of a table in a picture
 _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
 _INCHES = 2.2  # side of a histogram
+_FONT_SIZE = 14  # of names beside and above images, in pixels
+_GAP = 8  # pixels between a name and the images
+_LONGEST_NAME = 20  # characters of the name of a class
 _HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR
 
 
@@ -37,24 +40,85 @@ def mark_picture(path: Path, notice: str) -> None:
     atomic_write(path, content[:_HEADER] + chunk + content[_HEADER:])
 
 
-def save_grid(images: Tensor, path: Path, columns: int) -> None:
+def save_grid(
+    images: Tensor,
+    path: Path,
+    columns: int,
+    *,
+    row_names: Sequence[Any] = (),
+    titles: Mapping[int, str] | None = None,
+) -> None:
     """Write images as one PNG with grey lines between them, small images enlarged.
 
     Args:
         images: Images (n, channels, h, w) in [0, 1].
         path: The file.
         columns: Number of images in a row.
+        row_names: Names of the rows, which stand on the left; long ones are cut.
+        titles: Titles above the images, by the column in which they start.
     """
-    from torchvision.utils import save_image  # slow to import: needed for pictures alone
+    from PIL import Image
+    from torchvision.utils import make_grid  # slow to import: needed for pictures alone
 
     scale = max(1, round(_MIN_SIDE / images.shape[3]))
     enlarged = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
-    save = partial(save_image, enlarged, nrow=columns, padding=scale, pad_value=0.5, format="PNG")
-    atomic_write(path, save)
+    grid = make_grid(enlarged, nrow=columns, padding=scale, pad_value=0.5)
+    pixels = (grid.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    picture = Image.fromarray(pixels)
+    if row_names or titles:
+        height, width = enlarged.shape[2:]
+        cell = (width + scale, height + scale)
+        picture = _with_names(picture, cell, [_short(name) for name in row_names], titles or {})
+    atomic_write(path, partial(picture.save, format="PNG"))
+
+
+def _with_names(
+    picture: Any, cell: tuple[int, int], row_names: Sequence[str], titles: Mapping[int, str]
+) -> Any:
+    """Return a picture with a margin on the left for names of rows, and one above for titles.
+
+    Args:
+        picture: A picture of Pillow.
+        cell: Width and height of an image with its line.
+        row_names: Names of the rows.
+        titles: Titles by their column.
+    """
+    import matplotlib
+    from PIL import Image, ImageDraw, ImageFont
+
+    # The font of matplotlib has the letters of most languages.
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    font = ImageFont.truetype(str(path), _FONT_SIZE)
+    left = 0
+    if row_names:
+        left = math.ceil(max(font.getlength(name) for name in row_names)) + 2 * _GAP
+    top = 0
+    if titles:
+        top = _FONT_SIZE + 2 * _GAP
+    # A title may be longer than the images below it.
+    ends = [left + cell[0] * column + font.getlength(text) for column, text in titles.items()]
+    width = math.ceil(max([left + picture.width, *ends]))
+    canvas = Image.new("RGB", (width, top + picture.height), "white")
+    canvas.paste(picture, (left, top))
+    pen = ImageDraw.Draw(canvas)
+    for number, name in enumerate(row_names):
+        middle = top + cell[1] * (number + 0.5)
+        pen.text((left - _GAP, middle), name, fill="black", font=font, anchor="rm")
+    for column, text in titles.items():
+        pen.text((left + cell[0] * column + 1, top - _GAP), text, "black", font, anchor="ls")
+    return canvas
+
+
+def _short(name: Any) -> str:
+    """Return a name on one line, cut where it is long."""
+    text = " ".join(str(name).split())
+    if len(text) > _LONGEST_NAME:
+        text = text[: _LONGEST_NAME - 1] + "…"
+    return text
 
 
 def save_samples(generator: Generator, path: Path) -> Tensor:
-    """Write a picture with a row of ten generated images per class.
+    """Write a picture with a row of ten generated images per class, with the names of classes.
 
     Args:
         generator: A generator of images.
@@ -67,7 +131,10 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     if not generator.n_classes:
         labels = torch.zeros_like(labels)
     images = draw(generator, labels)
-    save_grid(images, path, _N_SAMPLES)
+    names: Sequence[Any] = ()
+    if generator.n_classes:
+        names = generator.class_names or range(generator.n_classes)
+    save_grid(images, path, _N_SAMPLES, row_names=names, titles={0: "synthetic"})
     return images
 
 

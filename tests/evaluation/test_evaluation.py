@@ -136,18 +136,24 @@ def test_figures_show_both_sides(tmp_path):
         Records(torch.rand(8, *shape), torch.tensor([0] * 7 + [1])) for shape in ((14,), (3, 9, 9))
     )
     figure(tmp_path / "rows.png", rows, rows, [f"c{i}" for i in range(14)])
-    figure(tmp_path / "images.png", one, one, n_classes=2)
-    for name in ("rows", "images"):
+    figure(tmp_path / "images.png", one, one)
+    figure(tmp_path / "named.png", one, one, classes=["cats", "dogs"])
+    pixels = {}
+    for name in ("rows", "images", "named"):
         with Image.open(tmp_path / f"{name}.png") as image:
-            pixels = np.asarray(image.convert("L"))
-        assert pixels.std() > 10
-    one, same = (
-        pixels[6:60, start : start + 54] for start in (6, 6 + 7 * 60)
-    )  # enlarged six times
-    assert np.array_equal(one, same)  # a real image and, behind a gap, a synthetic one
-    assert (
-        pixels[66:120, 6:60].std() > 10 > pixels[66:120, 66:120].std()
-    )  # a class of one image has its row, too
+            pixels[name] = np.asarray(image.convert("L"))
+        assert pixels[name].std() > 10
+    # images are enlarged six times, and the titles are above them
+    top = pixels["images"].shape[0] - 60 - 6
+    first, same = (
+        pixels["images"][top + 6 : top + 60, start : start + 54] for start in (6, 6 + 7 * 60)
+    )
+    assert np.array_equal(first, same)  # a real image and, behind a gap, a synthetic one
+    assert (pixels["images"][:top] < 100).any()  # titles
+    left = pixels["named"].shape[1] - pixels["images"].shape[1]
+    assert (pixels["named"][top:, :left] < 100).any()  # names of classes
+    second = pixels["named"][top + 66 : top + 120, left:]
+    assert second[:, 6:60].std() > 10 > second[:, 66:120].std()  # a class of one image has its row
 
 
 def test_a_network_is_trained_under_no_grad():

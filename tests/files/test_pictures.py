@@ -16,3 +16,24 @@ def test_save_grid_enlarges_small_images(tmp_path):
     assert pixels.shape == (3 * (2 * 11 + 1), 3 * (3 * 21 + 1), 3)
     corner = pixels[3 * 12 + 1, 3 * 22 + 1] / 255.0
     assert np.abs(corner - images[4, :, 0, 0].numpy()).max() < 0.01
+
+
+def test_names_and_titles_surround_the_grid(tmp_path):
+    images = torch.rand(4, 1, 56, 56)
+    save_grid(images, tmp_path / "grid.png", 2)
+    names = ["cats", "a name of a class that has no end"]
+    save_grid(images, tmp_path / "named.png", 2, row_names=names, titles={1: "synthetic"})
+    with Image.open(tmp_path / "grid.png") as image:
+        grid = np.asarray(image)
+    with Image.open(tmp_path / "named.png") as image:
+        named = np.asarray(image)
+    height, width = grid.shape[:2]
+    top = named.shape[0] - height
+    left = next(x for x in range(named.shape[1]) if np.array_equal(named[top:, x], grid[:, 0]))
+    assert np.array_equal(named[top:, left : left + width], grid)
+    assert 0 < top < 40 < left < 250  # the long name is cut
+    # dark letters beside both rows, and above the second column alone
+    assert (named[top : top + 58, :left] < 100).any()
+    assert (named[top + 58 :, :left] < 100).any()
+    assert (named[:top, left + 57 :] < 100).any()
+    assert (named[:top, : left + 57] > 200).all()
