@@ -208,6 +208,7 @@ def _guarantee(account: _Account, curve: TradeOff) -> GuaranteeNumbers:
         mu=curve.mu,
         regret=curve.regret,
         advantage=curve.advantage,
+        advantage_rates=curve.table([curve.advantage_fpr])[0],
         exactly_gaussian=curve.is_gaussian,
         epsilon=_epsilon(account.of_budget, account.delta),
         delta=account.delta,

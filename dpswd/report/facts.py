@@ -63,6 +63,7 @@ class GuaranteeNumbers:
     mu: float
     regret: float
     advantage: float
+    advantage_rates: ErrorRates  # where the advantage is attained: alpha* of Gomez2025
     exactly_gaussian: bool
     epsilon: float | None  # at delta, by the accountant of the budget
     delta: float

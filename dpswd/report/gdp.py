@@ -88,6 +88,17 @@ class TradeOff:
             _converter=converter,
         )
 
+    @property
+    def advantage_fpr(self) -> float:
+        r"""The false-positive rate :math:`\alpha^*` at which the advantage is attained.
+
+        Replace-one has no direction, so that the curve is its own inverse. If
+        :math:`1 - \alpha - f(\alpha)` is largest at :math:`\alpha`, it is so at
+        :math:`f(\alpha)`, and, being concave, half-way between them: there
+        :math:`f(\alpha^*) = \alpha^*` and :math:`\eta = 1 - 2 \alpha^*`.
+        """
+        return (1 - self.advantage) / 2
+
     def fnr(self, fpr: ArrayLike) -> Array:
         """Return the smallest false-negative rates of any attack.
 

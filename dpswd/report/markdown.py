@@ -116,6 +116,9 @@ def _trade_off_table(report: Report) -> str:
         (number(point.fpr), number(point.tpr), number(point.tpr_gaussian))
         for point in report.guarantee.trade_off
     ]
+    best = report.guarantee.advantage_rates
+    rate = f"{number(best.fpr)} (largest advantage)"
+    rows.append((rate, number(best.tpr), number(best.tpr_gaussian)))
     return _table(columns, rows, alignment=_RIGHT)
 
 

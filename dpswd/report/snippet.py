@@ -14,7 +14,8 @@ accountant = PrivacyAccountant()
 curve = TradeOff.of(accountant.resolve({delta}))  # conversions by gdpnum
 print(curve.mu, curve.regret)
 print(accountant.get_epsilon({delta}))
-for fpr, fnr in zip(TABLE_FPR, curve.fnr(TABLE_FPR)):
+rates = (*TABLE_FPR, curve.advantage_fpr)
+for fpr, fnr in zip(rates, curve.fnr(rates)):
     print(fpr, fnr)"""
 
 _STEP = """\

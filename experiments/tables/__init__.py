@@ -74,6 +74,8 @@ TABLES = {
     "gdp_fig3": Source("gdp_fig3", accounting.gdp_fig3),
     "gdp_fig4": Source("gdp_fig4", accounting.gdp_fig4),
     "gdp_table3": Source("gdp_table3", accounting.gdp_table3),
+    "gdp_table2": Source("gdp_table2", accounting.gdp_table2),
+    "gdp_selection": Source("gdp_selection", accounting.gdp_selection),
     "gdp_dpsgd": Source("gdp_dpsgd", accounting.gdp_dpsgd),
     "wdp_fig2": Source("wdp_fig2", accounting.wdp_fig2),
     "wdp_table2": Source("wdp_table2", accounting.wdp_table2),

@@ -121,6 +121,30 @@ def gdp_dpsgd(result: Result) -> str:
     return with_origin(table, result, rows)
 
 
+def gdp_table2(result: Result) -> str:
+    """Gomez2025, Table 2: from (epsilon, delta) to mu for published DP-SGD."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.text("data set", "dataset")
+    table.number("ε, as printed", "nominal_epsilon", form="d")
+    table.number("δ", "delta", form="g")
+    table.number("μ", "mu", form=".2f")
+    table.number("regret", "regret", form=".1e")
+    table.number("μ of Gaussian noise at (ε, δ)", "mu_of_pair", form=".2f")
+    return with_origin(table, result, rows)
+
+
+def gdp_selection(result: Result) -> str:
+    """Gomez2025, open question: mu of the exponential mechanism and of report-noisy-max."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.number("ε", "epsilon", form="g")
+    table.number("by Proposition 6.1", "mu_pure", form=".3f")
+    table.number("exponential mechanism", "mu_exponential", form=".3f")
+    table.number("report-noisy-max, at least", "mu_noisy_max_least", form=".3f")
+    return with_origin(table, result, rows, note="μ")
+
+
 def wdp_fig2(result: Result) -> str:
     """Yang2024, Figures 2 and 4: three accountants on Weibull gradients."""
     rows = select(result["rows"], quantile=(0.05, 0.5, 0.99), unit=1.0)

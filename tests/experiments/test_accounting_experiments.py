@@ -17,7 +17,7 @@ from dpswd import PrivacyAccountant, ProjectionMechanism, random_projections
 from dpswd.sensitivity import bernstein_bound
 from dpswd.sliced import sliced_wasserstein, smoothed_sliced_wasserstein
 from experiments.__main__ import main
-from experiments.accounting import gdp
+from experiments.accounting import gdp, selection
 from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
 from experiments.accounting.sensitivity import draw_sensitivities
@@ -325,6 +325,62 @@ def test_table_3_of_gomez2025():
     for delta in gdp.DELTAS:
         mus = [round(gdp.gaussian_mu(epsilon, delta), 2) for epsilon in gdp.EPSILONS]
         assert mus == printed[delta]
+
+
+def choice(scores, epsilon):
+    """Return the probabilities of the exponential mechanism (n,)."""
+    weights = np.exp(epsilon / 2 * np.asarray(scores))
+    return weights / weights.sum()
+
+
+def mu_of(p, q):
+    """Return the mu of two laws on a finite set, by Eq. 11 at the corners of their curve."""
+    order = np.argsort(q / p)
+    alpha, power = np.cumsum(q[order])[:-1], np.cumsum(p[order])[:-1]
+    inside = (alpha > 1e-9) & (power < 1 - 1e-9)  # beyond, the sums are rounded
+    alpha, power = alpha[inside], power[inside]
+    return (stats.norm.ppf(power) - stats.norm.ppf(alpha)).max(initial=0.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+def test_exponential_mechanism_has_the_mu_of_half_its_epsilon(epsilon):
+    bound = selection.exponential_mu(epsilon)
+    assert bound == pytest.approx(pure_mu(epsilon / 2), rel=1e-12)
+    assert bound < 0.65 * pure_mu(epsilon)
+    p, q = choice([0.5, -0.5], epsilon), choice([-0.5, 0.5], epsilon)
+    assert mu_of(p, q) == pytest.approx(bound, rel=1e-9)  # two candidates attain it
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(rng.integers(2, 9))
+        scores = rng.normal(0, 3, n)
+        change = rng.choice([-1.0, 1.0], n)
+        assert mu_of(choice(scores, epsilon), choice(scores + change, epsilon)) <= bound + 1e-9
+    # control: scores that move by more exceed it
+    assert mu_of(choice([0.6, -0.6], epsilon), choice([-0.6, 0.6], epsilon)) > bound
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_noisy_max_by_proposition_6_1(epsilon):
+    worst = selection.noisy_max_least_mu(epsilon)
+    assert worst["mu"] < pure_mu(epsilon)
+    # Two candidates: the difference of two Laplace variables has a closed form.
+    likely = 1 - math.exp(-epsilon / 2) * (1 + epsilon / 4) / 2
+    assert selection.noisy_max_probability(epsilon, 1.0, 2) == pytest.approx(likely, rel=1e-4)
+    if epsilon < 4:  # control: the bound of the exponential mechanism does not hold
+        assert worst["mu"] > 1.05 * selection.exponential_mu(epsilon)
+
+
+def test_selection_has_a_row_for_every_epsilon(tmp_path):
+    assert main(["run", "gdp_selection", "--quick", "--out", str(tmp_path)]) == 0
+    (row,) = json.loads((tmp_path / "gdp_selection.json").read_text())["rows"]
+    assert row["mu_exponential"] < row["mu_noisy_max_least"] < row["mu_pure"]
+
+
+def test_table_2_of_gomez2025_by_two_ways():
+    for row in gdp.gdp_table2(None, quick=True)["rows"]:
+        assert row["regret"] < 1e-2
+        # The printed epsilon is nominal, 7 to 9 % above that of the account.
+        assert 0.85 * row["mu_of_pair"] < row["mu"] < row["mu_of_pair"]
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])

@@ -54,6 +54,8 @@ def test_collect_one_shot_run(tmp_path):
     assert [row["delta"] for row in guarantee["epsilon_delta"]] == [1e-4, 1e-5, 1e-6]
     assert all(row["epsilon_pld"] <= row["epsilon_rdp"] for row in guarantee["epsilon_delta"])
     assert [row["fpr"] for row in guarantee["trade_off"]] == [10.0**-n for n in range(10, 0, -1)]
+    best = guarantee["advantage_rates"]
+    assert best["tpr"] - best["fpr"] == pytest.approx(guarantee["advantage"], abs=1e-9)
     assert guarantee["profile"][0] == {"epsilon": 0.0, "delta": guarantee["advantage"]}
     assert report_of(path) == report
 

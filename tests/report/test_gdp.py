@@ -83,6 +83,22 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert point.tpr == pytest.approx(gaussian_tpr(1e-3, curve.mu), rel=1e-9)
 
 
+def test_rate_of_the_advantage():
+    mechanism = ProjectionMechanism(dim=50, n_projections=100, sigma=1.567, batch_size=32)
+    accountant = PrivacyAccountant().step(mechanism, sample_size=497, n_releases=800)
+    curves = [TradeOff.from_pld(accountant.pld()), TradeOff(1.0, 0.0, 0.3829249225480262, True)]
+    grid = np.linspace(0, 1, 2001)
+    for curve in curves:
+        rate = curve.advantage_fpr
+        assert 1 - rate - float(curve.fnr(rate)) == pytest.approx(curve.advantage, abs=1e-6)
+        advantages = 1 - grid - curve.fnr(grid)
+        assert advantages.max() <= curve.advantage + 1e-9
+        # control: it is the middle of the rates that attain it, and no other rate beside them does
+        best = grid[advantages > curve.advantage - 1e-6]
+        assert abs(best.mean() - rate) < 2e-3
+        assert advantages[0] < 0.5 * curve.advantage
+
+
 @given(st.floats(1e-300, 1e300), st.integers(1, 8))
 def test_round_up_never_rounds_down(value, digits):
     rounded = round_up(value, digits)

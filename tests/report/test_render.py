@@ -166,7 +166,8 @@ def test_snippet_gives_the_numbers_of_the_report(tmp_path, capsys, groups):
     guarantee = report.guarantee
     assert numbers[0] == pytest.approx([guarantee.mu, guarantee.regret], abs=1e-9)
     assert numbers[1] == pytest.approx([guarantee.epsilon], rel=1e-9)
-    for rates, point in zip(numbers[2:], guarantee.trade_off, strict=True):
+    points = (*guarantee.trade_off, guarantee.advantage_rates)
+    for rates, point in zip(numbers[2:], points, strict=True):
         assert rates == pytest.approx([point.fpr, point.fnr], rel=1e-12)
 
 
