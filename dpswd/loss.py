@@ -237,7 +237,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         )
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Projections) -> Tensor:
-        """Compute the values (m, k) or (C, m, k) of private rows (B, d) before noise. PRIVATE."""
+        """Compute the values of private rows (B, d) before noise. PRIVATE.
+
+        Their shape is (m, k), or (C, m, k) with classes.
+        """
         projections = _restored(projections, self.mechanism)
         with torch.autocast(rows.device.type, enabled=False):
             clipped = clip_rows(rows, self.mechanism.row_norm)
@@ -246,7 +249,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def compute_statistic(
         self, rows: Tensor, labels: Tensor | None, projections: Projections
     ) -> Tensor:
-        """Compute the statistic of clipped rows (B, d), with labels of every class by itself.
+        """Compute the statistic of clipped rows (B, d).
+
+        With labels, that is one statistic for every class.
 
         Returns:
             Values (m, k) in float64, or (C, m, k) with labels. The order of noisy rows is discarded
@@ -263,7 +268,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def _statistic_of_class(
         self, rows: Tensor, member: Tensor | None, projections: Projections
     ) -> Tensor:
-        """Return the values (m, k) of the clipped rows (B, d) for which ``member`` (B,) is true."""
+        """Return the values (m, k) of those clipped rows that are members of a class.
+
+        ``member`` (B,) says which of the rows (B, d) are.
+        """
         size = len(rows)
         if self.mechanism.statistic == "rows":
             if member is not None:
@@ -284,7 +292,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def _projected(
         self, rows: Tensor, projections: Projections, size: int
     ) -> Iterator[tuple[Tensor, float]]:
-        """Yield projections (columns, n) of clipped rows (n, d) in parts, and a factor of each.
+        """Yield projections of clipped rows (n, d) in parts, and a factor of each.
+
+        A part has the shape (columns, n).
 
         Args:
             rows: Clipped rows.
@@ -315,9 +325,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def distance(
         self, release: Release, public: Tensor, public_labels: Tensor | None = None
     ) -> Tensor:
-        """Return the distance of ``public`` (n, d) to a release, a scalar. Post-processing.
+        """Return the distance of ``public`` (n, d) to a release. Post-processing.
 
-        It reads released values only, so that it can be repeated at no cost.
+        The distance is a scalar. It reads released values only, so that it can be repeated at no
+        cost.
         """
         self._check_public(public, public_labels)
         with torch.autocast(public.device.type, enabled=False):
@@ -335,12 +346,13 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def estimate(
         self, release: Release, public: Tensor, public_labels: Tensor | None = None
     ) -> DistanceEstimate:
-        """Estimate the squared distance of ``public`` (n, d) to the private batch. Post-processing.
+        """Estimate the squared distance of ``public`` (n, d) to the private batch.
 
-        The noise adds its variance to every squared difference of block means; it is subtracted.
-        Given the batch, the result is an unbiased estimate of the squared distance of block means,
-        averaged over all directions. It can be negative. Block means leave out the spread within a
-        block, so that their distance is at most that of the rows.
+        This is post-processing of a release. The noise adds its variance to every squared
+        difference of block means; it is subtracted. Given the batch, the result is an unbiased
+        estimate of the squared distance of block means, averaged over all directions. It can be
+        negative. Block means leave out the spread within a block, so that their distance is at most
+        that of the rows.
 
         Args:
             release: A release of block means.
@@ -446,7 +458,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
 
     def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
-        """Raise an :class:`InputError` unless rows (B, d) and labels (B,) fit the mechanism."""
+        """Raise an InputError unless rows (B, d) and labels (B,) fit the mechanism."""
         remedy = "; set dim, or pass rows=, the map of records to rows"
         self._check_rows("private rows", rows, remedy)
         self._check_labels("classes of a row function", labels, len(rows))
@@ -469,7 +481,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
 
     def _check_labels(self, name: str, labels: Tensor | None, n_rows: int) -> None:
-        """Raise unless labels (n,) are integers in [0, n_classes); ``None`` without classes."""
+        """Raise unless labels (n,) are integers in [0, n_classes).
+
+        Without classes, labels must be ``None``.
+        """
         n_classes = self.mechanism.n_classes
         if n_classes is None:
             if labels is not None:
@@ -489,7 +504,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
 
 
 def _restored(projections: Projections, mechanism: ProjectionMechanism) -> Projections:
-    """Return the directions of a release from its tensor, which holds the signs of slices."""
+    """Return the directions of a release from its tensor.
+
+    For structured slices, the tensor holds their signs.
+    """
     if mechanism.kind != "structured" or isinstance(projections, StructuredProjections):
         return projections
     restored = StructuredProjections(projections, mechanism.dim)
@@ -508,7 +526,10 @@ def _converted(projections: Projections, rows: Tensor) -> Projections:
 
 
 def _is_finite(rows: Tensor) -> bool:
-    """Return whether all entries of non-empty rows are finite, in one pass without a copy."""
+    """Return whether all entries of non-empty rows are finite.
+
+    One pass suffices, without a copy.
+    """
     smallest, largest = torch.aminmax(rows.detach())  # nan if an entry is nan
     return math.isfinite(smallest) and math.isfinite(largest)
 
@@ -516,7 +537,7 @@ def _is_finite(rows: Tensor) -> bool:
 def _distance(
     release: Release, public: Tensor, values: Tensor, p: float, *, size: int | None = None
 ) -> Tensor:
-    """Return the mean p-th power of the distance of public rows to released values, a scalar.
+    """Return the mean p-th power of the distance of public rows to a release.
 
     Args:
         release: The release, for its directions and its mechanism.

@@ -1,4 +1,6 @@
-"""One release, from private records to a noisy value. Records are opened here and nowhere else.
+"""One release, from private records to a noisy value.
+
+Records are opened here and nowhere else.
 
 :func:`make_release` makes every release of a query and of the loss, in this order:
 
@@ -89,7 +91,10 @@ class Recorder:
         return None
 
     def record(self, mechanism: Mechanism) -> None:
-        """Write one release to stable storage before its noise is drawn; raise to refuse it."""
+        """Write one release to stable storage before its noise is drawn.
+
+        An exception refuses the release.
+        """
         raise NotImplementedError
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
@@ -101,7 +106,9 @@ class Recorder:
 
 
 class Releasing(nn.Module, Generic[M]):
-    """Base of the queries and of the loss: a mechanism, its source of noise, a count of releases.
+    """Base of the queries and of the loss.
+
+    It has a mechanism, the source of its noise, and a count of its releases.
 
     Attributes:
         mechanism: The mechanism of a release. A new one starts a new source of noise.
@@ -142,13 +149,14 @@ class Releasing(nn.Module, Generic[M]):
         return text
 
     def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw fresh noise of standard deviation 1 for a statistic of this shape, in float64."""
+        """Draw fresh noise of this shape and of standard deviation 1, in float64."""
         return normal(self.source, shape)
 
     def add_noise(self, values: Tensor) -> Tensor:
-        """Add fresh noise of standard deviation sigma to exact values; round to a public grid.
+        """Add fresh noise to exact values and round the sum to a public grid.
 
-        A mechanism that is marked ``noise_free`` adds none.
+        The noise has the standard deviation sigma of the mechanism. A mechanism that is marked
+        ``noise_free`` adds none.
         """
         if self.mechanism.noise_free:
             return on_grid(values.clone(), self.mechanism.sigma)
@@ -160,7 +168,7 @@ class Releasing(nn.Module, Generic[M]):
         return values
 
     def check_stored(self, tensors: dict[str, Tensor]) -> None:
-        """Raise an :class:`InputError` if the tensors of a stored release are of another query."""
+        """Raise an InputError if the tensors of a stored release are of another query."""
 
     def check_row_function(self, row_function: RowFunction, records: PrivateRecords) -> None:
         """Check a row function on public random records, the first time that it is used."""
@@ -170,7 +178,9 @@ class Releasing(nn.Module, Generic[M]):
 
 
 class RecordSum(Releasing[GaussianMechanism]):
-    """A statistic that is a sum over all records, in float64. A subclass states the terms.
+    """A statistic that is a sum over all records, in float64.
+
+    A subclass states the terms.
 
     Attributes:
         n_classes: Number C of groups into which records are counted; 1 puts all records into one.
@@ -195,7 +205,7 @@ class RecordSum(Releasing[GaussianMechanism]):
         raise NotImplementedError
 
     def checked_groups(self, groups: Tensor) -> Tensor:
-        """Return the groups (n,) of records; raise an :class:`InputError` at one outside [0, C)."""
+        """Return the groups (n,) of records; refuse groups outside of [0, C)."""
         if self.n_classes == 1:
             return torch.zeros_like(groups)
         if bool(((groups < 0) | (groups >= self.n_classes)).any()):
@@ -220,11 +230,14 @@ class BatchStatistic(Releasing[ProjectionMechanism]):
         raise NotImplementedError
 
     def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
-        """Raise an :class:`InputError` unless rows and labels of a batch fit the mechanism."""
+        """Raise an InputError unless rows and labels of a batch fit the mechanism."""
         raise NotImplementedError
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Tensor) -> Tensor:
-        """Compute the values of private rows (B, d) before noise; they are not clipped. PRIVATE."""
+        """Compute the values of private rows (B, d) before noise. PRIVATE.
+
+        The rows are not clipped so far.
+        """
         raise NotImplementedError
 
 
@@ -310,7 +323,10 @@ def make_release(
 def _ask_recorder(
     module: RecordSum | BatchStatistic, private: PrivateRecords | Tensor
 ) -> dict[str, Tensor] | None:
-    """Announce a release; return the tensors of a stored one, or ``None`` if it is to be made."""
+    """Announce a release, and return the tensors of a stored one.
+
+    ``None`` says that the release is to be made.
+    """
     records = None
     if isinstance(private, PrivateRecords):
         records = private
@@ -359,10 +375,10 @@ def _open_chunks(
     row_function: RowFunction | None,
     processes: Processes,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Open the entries with these numbers chunk by chunk; yield rows and groups. PRIVATE.
+    """Yield rows and groups of the entries with these numbers. PRIVATE.
 
-    The row function is checked on public records before the first chunk is opened. Rank 0 shows a
-    progress bar if all records are read.
+    The entries are opened chunk by chunk. The row function is checked on public records before the
+    first chunk is opened. Rank 0 shows a progress bar if all records are read.
     """
     if row_function is not None:
         module.check_row_function(row_function, records)
@@ -375,7 +391,7 @@ def _open_chunks(
 
 
 def _one_group(rows: Tensor) -> Tensor:
-    """Return the group 0 for each of the rows (n, d), as records without classes have it."""
+    """Return the group 0, that of records without classes, for rows (n, d)."""
     return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
 
 
@@ -399,7 +415,10 @@ def _join(chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def _exact_values(
     module: BatchStatistic, rows: Tensor | None, groups: Tensor | None, projections: Tensor
 ) -> Tensor | None:
-    """Return the exact values of a batch on rank 0, which has its rows, else ``None``. PRIVATE."""
+    """Return the exact values of a batch. PRIVATE.
+
+    Rank 0 has the rows of the batch; the other ranks get ``None``.
+    """
     if rows is None:
         return None
     labels = None
@@ -420,7 +439,10 @@ def _record(module: RecordSum | BatchStatistic) -> None:
 def _add_noise_and_store(
     module: RecordSum | BatchStatistic, exact: Tensor, public: dict[str, Tensor]
 ) -> Tensor:
-    """Return noisy values on the CPU, after they are stored. From here on everything is public."""
+    """Return noisy values on the CPU, after they are stored.
+
+    From here on everything is public.
+    """
     values = module.discard_order(module.add_noise(exact)).cpu()
     if module.recorder is not None:
         module.recorder.store(module.mechanism, {"values": values, **public})
@@ -428,11 +450,11 @@ def _add_noise_and_store(
 
 
 def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
-    """Scale every row with an L2 norm above ``row_norm`` down to it, row by row, in float64.
+    """Scale every row with an L2 norm above ``row_norm`` down to that norm.
 
-    The target is ``row_norm (1 - 1e-12 - d u)`` with u = 2^-53, so that rounding cannot leave a row
-    above the bound (docs/theory/sensitivity.md, Proposition 1). A row whose norm overflows becomes
-    zero.
+    Rows are scaled one by one, in float64. The target is ``row_norm (1 - 1e-12 - d u)`` with u =
+    2^-53, so that rounding cannot leave a row above the bound (docs/theory/sensitivity.md,
+    Proposition 1). A row whose norm overflows becomes zero.
     """
     rows = rows.detach()
     clipped = torch.empty(rows.shape, dtype=torch.float64, device=rows.device)

@@ -85,7 +85,7 @@ class RunSetting:
         return self.records.protects
 
     def of_units(self, mechanism: Mechanism) -> Mechanism:
-        """Return a mechanism whose sensitivity counts the records of a unit that change together."""
+        """Return a mechanism with the sensitivity to all records of a unit together."""
         if self.records is None:
             return mechanism
         return dataclasses.replace(mechanism, per_unit=self.records.per_unit)
@@ -111,7 +111,7 @@ class RunState:
 
 
 class RunBudget(Recorder):
-    """Plans the releases of a run and keeps them within (target_epsilon, target_delta).
+    """Plans the releases of a run and keeps them within its budget.
 
     Args:
         target: The budget.
@@ -155,7 +155,10 @@ class RunBudget(Recorder):
 
     @property
     def mu(self) -> float:
-        """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
+        """Budget of Gaussian differential privacy.
+
+        Queries and structure get their shares of it.
+        """
         return self.target.mu
 
     @property
@@ -184,9 +187,9 @@ class RunBudget(Recorder):
 
     @property
     def heads(self) -> tuple[str, str]:
-        """Hashes of the last lines of the ledger and of the shared ledger, for a checkpoint.
+        """Hashes of the last lines of both ledgers, for a checkpoint.
 
-        They are empty without a ledger.
+        The ledgers are that of the run and the shared one. They are empty without a ledger.
         """
         if self._directory is None:
             return "", ""
@@ -263,7 +266,10 @@ class RunBudget(Recorder):
                 self._directory.store(tensors, self.notice)
 
     def check(self, mechanism: Mechanism) -> None:
-        """Raise BudgetExceededError unless the run has started and the plan has a further release of this mechanism."""
+        """Raise BudgetExceededError unless a release of this mechanism is allowed.
+
+        It is allowed if the run has started and the plan has a further release of the mechanism.
+        """
         if self._check_moment is not None:
             self._check_moment()
         if not self._is_running:
@@ -282,7 +288,10 @@ class RunBudget(Recorder):
             )
 
     def n_used(self, mechanism: Mechanism) -> int:
-        """Return the number of releases of a mechanism that are neither waiting in a file nor to be drawn again."""
+        """Return the number of releases of a mechanism that were returned.
+
+        A release that waits in a file, or is to be drawn again, does not count.
+        """
         n_waiting = sum(release.mechanism == mechanism for release in self._stored)
         n_unfinished = 1 if self._unfinished == mechanism else 0
         return self._n_made[mechanism] - n_waiting - n_unfinished
@@ -307,9 +316,10 @@ class RunBudget(Recorder):
     # Opening
 
     def open(self, setting: RunSetting, parts: Sequence[tuple[Releasing[Any], int]]) -> None:
-        """Start or resume a run of parts with numbers of releases, with the other ranks, and calibrate the parts.
+        """Start or resume a run, together with the other ranks, and calibrate its parts.
 
-        What can be refused is refused before a file is written.
+        Each part comes with its number of releases. What can be refused is refused before a file is
+        written.
         """
         check_joined()
         requests = [
@@ -325,7 +335,10 @@ class RunBudget(Recorder):
         self._is_running = True
 
     def read(self, setting: RunSetting) -> None:
-        """Read the ledger of a resumed run that may have no release left, so that it can be stated."""
+        """Read the ledger of a resumed run, so that the run can be stated.
+
+        The run may have no release left.
+        """
         self._setting = setting
         self._set_state(Processes().broadcast(self._read, setting))
 
@@ -516,7 +529,7 @@ class RunBudget(Recorder):
 
 
 class Budget(RunBudget):
-    r"""Budget of a method that releases queries of all records, or a loss, as a context manager.
+    r"""Budget of a method that releases queries or a loss, as a context manager.
 
     Within the context each may be released ``n_releases`` times, queries with noise for their share
     of :math:`\mu^2` (Dong2022, Corollary 3.3). The directory then holds config.yaml, ledger.jsonl,
@@ -598,9 +611,10 @@ class Budget(RunBudget):
         Processes().broadcast(RunDirectory(Path(run_dir)).check_free)
 
     def _has_reserved(self) -> bool:
-        """Return whether the run was killed between its entry in the shared ledger and a release.
+        """Return whether the shared ledger holds the plan of a run in ``run_dir``.
 
-        It is resumed: a new run would reserve the same budget a second time.
+        If the run has no release, it was killed before the first one. It is resumed: a new run
+        would reserve the same budget a second time.
         """
         if self.shared_ledger is None:
             return False
@@ -668,7 +682,7 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, A
 
 
 def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
-    """Raise an InputError if weights have seen releases of runs that no shared ledger contains."""
+    """Raise an InputError if weights have seen runs beyond the shared ledger."""
     if not foreign_runs:
         return
     actual = f"weights from run {', '.join(sorted(foreign_runs))}"
@@ -679,7 +693,7 @@ def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
 
 
 def _check_same_settings(header: dict[str, Any], stated: dict[str, Any]) -> None:
-    """Raise an InputError unless a resumed run states what the header of its ledger does."""
+    """Raise an InputError unless a resumed run has the settings of its ledger."""
     header = {"unit": ONE_RECORD, **header}  # version 0.3 wrote no unit
     for name, value in stated.items():
         if header.get(name) != value:

@@ -1,7 +1,7 @@
-"""Search for earlier runs with the same public facts, since the budgets of runs on the same records add up.
+"""Search for earlier runs with the same public facts.
 
-Only public facts are compared: the number of records, their shape and their classes. Nothing of a
-record is stored.
+The budgets of runs on the same records add up. Only public facts are compared: the number of
+records, their shape and their classes. Nothing of a record is stored.
 """
 
 import contextlib
@@ -71,12 +71,17 @@ _runs_of_process: dict[PublicFacts, dict[str, Path]] = {}
 
 
 def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
-    """Remember a run of this process that makes a release, also if its directory is removed later."""
+    """Remember a run of this process that makes a release.
+
+    It is remembered even if its directory is removed.
+    """
     _runs_of_process.setdefault(facts, {})[run_id] = run_dir
 
 
 def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collection[str]) -> None:
-    """Warn if an earlier run beside ``run_dir``, or of this process, had the same public facts.
+    """Warn if an earlier run had the same public facts.
+
+    Earlier runs are those beside ``run_dir`` and those of this process.
 
     Args:
         facts: Public facts of the records of the new run.
@@ -106,7 +111,10 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
 
 
 def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
-    """Return the directories beside ``run_dir`` of runs that released such records, by their identifiers."""
+    """Return the directories beside ``run_dir`` of runs on such records.
+
+    The keys are the identifiers of the runs. Each of them has made a release.
+    """
     directories_by_id: dict[str, Path] = {}
     for path in run_dir.parent.glob("*/ledger.jsonl"):
         header = _header_of_releases(path)
@@ -117,7 +125,7 @@ def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
 
 
 def _header_of_releases(path: Path) -> dict[str, Any]:
-    """Return the header of a ledger; empty if the file is no ledger, or no release was made."""
+    """Return the header of a ledger with a release; empty for any other file."""
     with contextlib.suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
         header = json.loads(file.readline(_MOST_BYTES))
         # A line of the mechanism and one of its release follow.

@@ -1,4 +1,7 @@
-"""Plan of a run: which mechanisms are released how often, with noise that keeps the budget."""
+"""Plan of a run: its mechanisms, their numbers of releases and their noise.
+
+The noise keeps the budget.
+"""
 
 import dataclasses
 import math
@@ -56,7 +59,10 @@ class Target:
 
     @property
     def mu(self) -> float:
-        """Budget of Gaussian differential privacy, of which queries and structure get their shares."""
+        """Budget of Gaussian differential privacy.
+
+        Queries and structure get their shares of it.
+        """
         if self.accountant == "pld" or self.is_noise_free:
             return planning_mu(self.epsilon, self.delta)
         of_sensitivity_one = GaussianMechanism(sensitivity=1.0, sigma=1.0)
@@ -136,7 +142,10 @@ class Plan:
     def calibrate(
         cls, requests: Sequence[ReleaseRequest], target: Target, sample_size: int
     ) -> Self:
-        """Give each request but the last its share of the squared mu of the budget, and the last one the rest.
+        """Calibrate the noise of every request.
+
+        Each request but the last gets its share of the squared mu of the budget. The last one gets
+        the rest.
 
         Raises:
             InputError: If the shares leave nothing, or no noise keeps the budget.
@@ -229,7 +238,10 @@ class Plan:
         return _BYTES_PER_VALUE * n_values * n_planned <= STORED_BYTES
 
     def matches(self, requests: Sequence[ReleaseRequest]) -> bool:
-        """Return whether the plan has the mechanisms and numbers of the requests, apart from the noise."""
+        """Return whether the plan is that of the requests, apart from the noise.
+
+        Mechanisms and numbers of releases are compared.
+        """
         if len(requests) != len(self.parts):
             return False
         for part, request in zip(self.parts, requests, strict=True):
@@ -244,24 +256,30 @@ class Plan:
         return self._account_of(self.parts)
 
     def epsilon(self) -> float:
-        """Return the epsilon of all planned releases; infinity for noise that hides nothing."""
+        """Return the epsilon of all planned releases.
+
+        It is infinite for noise that hides nothing.
+        """
         try:
             return self.account().get_epsilon(self.target.delta)
         except LossTooLargeError:
             return math.inf
 
     def epsilon_by_accountant(self) -> dict[str, float | None]:
-        """Return epsilon of all planned releases by each accountant; empty without subsampling."""
+        """Return the epsilon of all planned releases by each accountant.
+
+        The dictionary is empty without subsampling.
+        """
         if not self._by_accountant:
             epsilons = self.account().epsilon_by_accountant(self.target.delta)
             self._by_accountant.update(epsilons)
         return dict(self._by_accountant)
 
     def epsilon_after(self, n_releases: int) -> float:
-        """Return an upper bound of epsilon after some releases of the last mechanism, and all of the others.
+        """Return an upper bound of epsilon after some releases of the last mechanism.
 
-        The number is rounded up, to a power of two or to a sixteenth of the plan, whichever is less,
-        so that few values are computed in a run.
+        All releases of the other mechanisms count. The number is rounded up, to a power of two or
+        to a sixteenth of the plan, whichever is less, so that few values are computed in a run.
         """
         *queries, last = self.parts
         power = 2 ** math.ceil(math.log2(max(n_releases, 1)))

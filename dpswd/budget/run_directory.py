@@ -58,7 +58,7 @@ class ResumePoint:
 
 @dataclass(frozen=True, eq=False)
 class StoredRelease:
-    """A release that an earlier process of the run has made, with the tensors that it stored."""
+    """A release of an earlier process of the run, with its stored tensors."""
 
     mechanism: Mechanism
     tensors: dict[str, Tensor]
@@ -97,7 +97,10 @@ class RunDirectory:
     # Opening
 
     def lock(self) -> None:
-        """Refuse other processes from now on; without effect where the directory does not exist."""
+        """Refuse other processes from now on.
+
+        There is no effect where the directory does not exist.
+        """
         self._lock.acquire(self.path)
 
     def unlock(self) -> None:
@@ -140,7 +143,9 @@ class RunDirectory:
     def resume(
         self, own: Ledger, shared: SharedLedger | None, plan: Plan, point: ResumePoint
     ) -> Recovered:
-        """Go on with a run whose ledger was read; refuse a copy if another copy has gone on.
+        """Go on with a run whose ledger was read.
+
+        A copy is refused if another copy has gone on.
 
         Raises:
             LedgerError: If the ledgers do not fit together, or do not contain the checkpoint.
@@ -182,7 +187,10 @@ class RunDirectory:
         return tuple(releases)
 
     def _unfinished_release(self, plan: Plan) -> Mechanism | None:
-        """Return the mechanism of the last release if a crash lost its value before it was returned."""
+        """Return the mechanism of the last release if a crash lost its value.
+
+        The value was not returned. ``None`` says that no value was lost.
+        """
         n = self.ledger.n_releases
         if n == 0 or self._value_path(n).exists() or self.ledger.is_stored_elsewhere(n):
             return None
@@ -195,7 +203,7 @@ class RunDirectory:
         return mechanism
 
     def _last_draws(self) -> dict[int, Draw]:
-        """Return the line by which each release was drawn last, by the number of the release."""
+        """Return the line of the last draw of each release, by its number."""
         draws: dict[int, Draw] = {}
         for draw in self.ledger.own.draws():
             number = len(draws) if draw.is_redraw else len(draws) + 1
@@ -205,7 +213,10 @@ class RunDirectory:
     # Releases
 
     def record(self, mechanism: Mechanism, *, is_stored: bool) -> None:
-        """Write a release to the ledgers before its noise is drawn, and its marker if its value will be stored."""
+        """Write a release to the ledgers before its noise is drawn.
+
+        If its value will be stored, its marker is written first.
+        """
         if is_stored:
             marker = self._marker_path(self.ledger.n_releases + 1)
             atomic_write(marker, self.ledger.run.encode())
@@ -232,7 +243,9 @@ class RunDirectory:
         return Counter(self.ledger.own.releases)
 
     def store(self, tensors: dict[str, Tensor], notice: str = "") -> None:
-        """Write the noisy values of the release that this thread has recorded, before they are returned.
+        """Write noisy values before they are returned.
+
+        The release is the one that this thread has recorded.
 
         Args:
             tensors: The values by name.
@@ -270,7 +283,7 @@ class RunDirectory:
         return self.path / "releases" / f"{number:06d}.pt"
 
     def _marker_path(self, number: int) -> Path:
-        """Return the path of the marker which says that the noise of a release is being drawn."""
+        """Return the path of the marker of a release whose noise is being drawn."""
         return self.path / "releases" / f"{number:06d}.drawing"
 
     def _read_tensors(self, path: Path, session: str) -> dict[str, Tensor]:

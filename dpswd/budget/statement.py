@@ -34,7 +34,9 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class RunStatement:
-    """What a run states. A key of ``privacy.json`` is also read as ``statement["epsilon"]``.
+    """What a run states.
+
+    A key of ``privacy.json`` is also read as ``statement["epsilon"]``.
 
     Attributes:
         guarantee: Guarantee of this run alone.
@@ -95,10 +97,10 @@ class RunStatement:
         return self.to_dict()[name]
 
     def guarantee_of_weights(self) -> Guarantee:
-        """Return the guarantee of weights that depend on this run, of all runs that they have seen.
+        """Return the guarantee of weights that depend on this run.
 
-        If the weights have seen other runs, too, the numbers are those of the shared ledger;
-        without one there are none.
+        It is that of all runs that the weights have seen. If the weights have seen other runs, too,
+        the numbers are those of the shared ledger; without one there are none.
         """
         guarantee = self.guarantee
         if set(guarantee.weights_from_runs) - {guarantee.run}:

@@ -35,7 +35,7 @@ _SIZE_WEIGHT = 1e3
 
 
 class NormalScores(nn.Module):
-    """Released distributions of the columns, and the map between values and normal scores.
+    """Released distributions of the columns, which map values to normal scores.
 
     Args:
         n_groups: Number of distributions of a column: the number C of classes, or 1 for all
@@ -103,7 +103,10 @@ class NormalScores(nn.Module):
         return torch.where(is_atom, self._mean_scores(below)[index], quantiles)
 
     def _mean_scores(self, below: Tensor) -> Tensor:
-        """Return the mean normal score (C, d, K) of each bin; an empty bin has its quantile."""
+        """Return the mean normal score (C, d, K) of each bin.
+
+        An empty bin has the score of its quantile.
+        """
         ends = torch.special.ndtri(below)
         density = torch.exp(-ends.square() / 2)
         density = density / math.sqrt(2 * math.pi)
@@ -112,7 +115,9 @@ class NormalScores(nn.Module):
         return torch.where(self.masses > _EMPTY_MASS, means, torch.special.ndtri(starts))
 
     def values(self, probabilities: Tensor, labels: Tensor) -> Tensor:
-        """Return quantiles (n, d) of the columns; those of integer columns are to be rounded.
+        """Return quantiles (n, d) of the columns.
+
+        Those of integer columns are to be rounded.
 
         Args:
             probabilities: Probabilities (n, d).
@@ -186,12 +191,12 @@ def estimate(bins: Bins, counts: Tensor, sigma: float, n: int) -> ColumnEstimate
 
 
 def category_order(bins: Bins, estimated: ColumnEstimate) -> Tensor:
-    """Return the order (d, K) of the bins; categories are ordered by the classes that have them.
+    """Return the order (d, K) of the bins.
 
-    The number of a category is its coordinate on the first axis of a correspondence analysis of
-    classes and categories. With two classes it grows with the log odds of the classes, given the
-    category: of the categories of a ward, the one with the most sick is at an end. Without
-    classes, categories are ordered by their frequency.
+    Categories are ordered by the classes that have them. The number of a category is its coordinate
+    on the first axis of a correspondence analysis of classes and categories. With two classes it
+    grows with the log odds of the classes, given the category: of the categories of a ward, the one
+    with the most sick is at an end. Without classes, categories are ordered by their frequency.
     """
     order = torch.arange(bins.atoms.shape[1]).repeat(len(bins.atoms), 1)
     parts = estimated.sizes / estimated.sizes.sum()
@@ -228,7 +233,7 @@ def _sizes(levels: tuple[Tensor, ...], n: int) -> Tensor:
 
 
 def _pulled(counts: Tensor, sizes: Tensor, sigma: float) -> Tensor:
-    """Return counts (C, n_groups) of one level, pulled to those of all classes (James-Stein).
+    """Return the counts of one level, pulled to those of all classes (James-Stein).
 
     Args:
         counts: Released counts (C, n_groups).

@@ -1,4 +1,6 @@
-r"""Fit of the one-shot generator: a mixture of normal distributions, from sums over all records.
+r"""Fit of the one-shot generator, from sums over all records.
+
+The generator is a mixture of normal distributions.
 
 Releases of all N records, each with its share of the squared mu of the budget
 (:func:`dpswd.mixture.forecast.forecast`):
@@ -206,7 +208,10 @@ def fit(
 
 @dataclass(frozen=True, eq=False)
 class _Setup:
-    """What is known before the first release: public numbers, and the handle of the records."""
+    """What is known before the first release.
+
+    These are public numbers, and the handle of the records.
+    """
 
     records: PrivateRecords
     structure: Structure
@@ -265,7 +270,10 @@ def _check_structure(structure: Structure, records: PrivateRecords, n_reference:
 def _feature_map(
     records: PrivateRecords, structure: Structure, centre: float | None, radius: float | None
 ) -> Frequencies | Flatten:
-    """Return the public map from records to rows: frequencies, scaled columns, or the entries."""
+    """Return the public map from records to rows.
+
+    Rows are frequencies, scaled columns, or the entries.
+    """
     if len(records.shape) == 3:
         if radius is not None:
             raise InputError(
@@ -316,7 +324,10 @@ def _empty_generator(
 
 @dataclass(frozen=True, eq=False)
 class _ReleasedColumns:
-    """Released distributions of the columns, and the sizes of the classes that follow from them."""
+    """Released distributions of the columns, and the sizes of the classes.
+
+    The sizes follow from the distributions.
+    """
 
     scores: NormalScores
     sizes: Tensor  # (C,), or (1,) where all classes have distributions in common
@@ -379,10 +390,10 @@ def _release_columns(setup: _Setup) -> _ReleasedColumns | None:
 
 
 def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
-    """Release centre and scale of the rows, which get the root mean square norm of the structure.
+    """Release centre and scale of the rows.
 
-    Normal scores of columns are centred and have norm sqrt(D), so that nothing is released for
-    them.
+    The scaled rows have the root mean square norm of the structure. Normal scores of columns are
+    centred and have norm sqrt(D), so that nothing is released for them.
     """
     feature_map = setup.feature_map
     if columns is not None:
@@ -405,7 +416,9 @@ def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
 
 
 def _release_tones(setup: _Setup) -> Tensor | None:
-    """Release the shares of the pixels at each level of brightness, if the structure has levels.
+    """Release the shares of the pixels at each level of brightness.
+
+    ``None`` stands for a structure without levels.
 
     Returns:
         Proportions (n_levels - 1,) of the pixels below each edge between two levels.
@@ -439,10 +452,10 @@ def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None
 
 
 def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float) -> _Spread:
-    """Release second moments about the means of classes, and turn all to the principal directions.
+    """Release second moments about the means of classes.
 
-    The directions are those of the covariance of all rows, within and between classes, in
-    descending order of their variances.
+    All are turned to the principal directions. The directions are those of the covariance of all
+    rows, within and between classes, in descending order of their variances.
     """
     query = setup.queries.moments
     pooled_only = setup.structure.pooled
@@ -534,7 +547,10 @@ def _release_cell_means(setup: _Setup, query: ClassMeans, spread: _Spread, cells
 def _release_cell_moments(
     setup: _Setup, query: ClassCovariances, spread: _Spread, cells: _Cells
 ) -> _Cells:
-    """Release second moments of cells about their means, and return cells with covariances."""
+    """Release second moments of cells, and return cells with covariances.
+
+    The moments are about the means of the cells.
+    """
     p = setup.n_leading
     unit = MOMENT_BOUND * spread.deviation(p) / ROW_NORM
     rows = _in_cells(setup, spread, cells.centres, cells.means, unit)
@@ -568,7 +584,10 @@ def _weights(cells: _Cells, n_cells: int) -> Tensor:
 
 
 def _set_cells(generator: MixtureGenerator, spread: _Spread, cells: _Cells) -> None:
-    """Set weights, means and covariances of the cells, and variances of the other directions."""
+    """Set weights, means and covariances of the cells.
+
+    The variances of the directions beyond the leading ones are set, too.
+    """
     assert cells.roots is not None  # set by the reference, by one cell per class, or released
     p = generator.n_components
     n_cells = generator.n_cells
@@ -580,7 +599,10 @@ def _set_cells(generator: MixtureGenerator, spread: _Spread, cells: _Cells) -> N
 
 
 def _set_decoding(generator: MixtureGenerator, rows: RowMap) -> None:
-    """Set the affine map from rows to records, the distributions of columns, and the bounds."""
+    """Set the map from rows to records.
+
+    It has an affine part, the distributions of columns, and the bounds.
+    """
     identity = torch.eye(rows.dim, dtype=torch.float64)
     offset = rows.decode(torch.zeros_like(identity[:1]))
     generator.offset.copy_(offset.flatten())
@@ -607,7 +629,9 @@ def _set_residual(generator: MixtureGenerator, rows: RowMap, amplitude: float) -
 
 
 def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
-    """Set the tone curve so that generated pixels have the released proportions below each edge.
+    """Set the tone curve by the released proportions of pixels.
+
+    Below each edge between levels, generated pixels get the released proportion.
 
     Args:
         generator: The generator, whose cells and decoding are set.
@@ -623,7 +647,10 @@ def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
 
 
 def _set_padding(generator: MixtureGenerator) -> None:
-    """Let jitter reflect images at their border, unless the border of the mean image is black."""
+    """Set whether jitter reflects images at their border.
+
+    It does unless the border of the mean image is black.
+    """
     n_classes = generator.weights.shape[0]
     proportions = generator.means.new_tensor(generator.proportions)
     of_classes = generator.means.unflatten(0, (n_classes, -1)).mean(1)

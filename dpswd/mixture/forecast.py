@@ -187,7 +187,9 @@ def forecast(
     max_levels: int = MAX_LEVELS,
     columns: str | None = None,
 ) -> Structure:
-    """Choose the structure for a budget and forecast the signal-to-noise ratio of each release.
+    """Choose the structure for a budget and forecast each release.
+
+    The forecast of a release is its signal-to-noise ratio.
 
     Args:
         n: Number N of records; where N units have c records each, their number N c.
@@ -303,10 +305,10 @@ def _structure_of_several_cells_per_class(
 
 
 def _structure_of_reference_cells(model: _Model, n_cells: int) -> Structure:
-    """Take the cells of public records that look like the private ones, and release their means.
+    """Take the cells of public records, and release their means.
 
-    The covariances of the cells are those of the reference, so that their sums, released once, get
-    most of the budget.
+    The public records look like the private ones. The covariances of the cells are those of the
+    reference, so that their sums, released once, get most of the budget.
     """
     structure = Structure(
         sample_shape=model.shape,
@@ -329,7 +331,7 @@ def _structure_of_reference_cells(model: _Model, n_cells: int) -> Structure:
 
 
 def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -> Structure:
-    """Release the distribution of every column, and moments of normal scores with the rest.
+    """Release the distribution of every column, and moments of normal scores.
 
     Normal scores are centred and scaled, so that the sum of all rows is not released, nor are the
     means of classes where each class has its own distributions. Where the signal is too weak for
@@ -375,11 +377,12 @@ def _signal(n: int, n_classes: int, mu: float) -> float:
 
 
 def _model(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> _Model:
-    r"""Return the reference model: the entries of vectors, or the low frequencies of images.
+    r"""Return the reference model of the rows.
 
-    The number D of frequencies is the largest for which the edge of the second moments of all C
-    classes together is at most twice the mean variance of a coordinate, :math:`\sqrt2 R^2 \sqrt{2 D
-    C} / (\mu N) \le 2 R^2 / D`, that is D <= signal^(2/3).
+    Rows are the entries of vectors, or the low frequencies of images. The number D of frequencies
+    is the largest for which the edge of the second moments of all C classes together is at most
+    twice the mean variance of a coordinate, :math:`\sqrt2 R^2 \sqrt{2 D C} / (\mu N) \le 2 R^2 /
+    D`, that is D <= signal^(2/3).
     """
     if len(shape) != 3:
         dim = math.prod(shape)
@@ -392,7 +395,10 @@ def _model(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> _Model:
 
 
 def _n_frequencies(shape: tuple[int, ...], most: float) -> int:
-    """Return the frequencies per axis whose total number is nearest to ``most``, within limits."""
+    """Return the number of frequencies per axis.
+
+    Within limits, the number of frequencies of all channels is the nearest one to ``most``.
+    """
     channels, height, width = shape
     side = min(height, width)
     squares: float = channels
@@ -419,11 +425,11 @@ def _n_cells(model: _Model, limits: _Limits) -> int:
 
 
 def _n_reference_cells(model: _Model, n_reference: int) -> int:
-    """Return the number of cells of a public reference; 0 for images and for records with classes.
+    """Return the number of cells of a public reference.
 
-    It is the largest for which the noise of the mean of a cell is at most a quarter of the root
-    mean square norm of a row, 2.6 n_cells sqrt(p) / (mu_sums N) <= 1/4, where mu_sums is the budget
-    of the sums of the cells.
+    It is 0 for images and for records with classes. It is the largest for which the noise of the
+    mean of a cell is at most a quarter of the root mean square norm of a row, 2.6 n_cells sqrt(p) /
+    (mu_sums N) <= 1/4, where mu_sums is the budget of the sums of the cells.
     """
     if len(model.shape) != 1 or model.n_classes:
         return 0
@@ -443,7 +449,7 @@ def _is_pooled(model: _Model) -> bool:
 
 
 def _n_levels(model: _Model, limits: _Limits) -> int:
-    """Return the number of levels of brightness of the histogram of the pixels; 0 for none.
+    """Return the number of levels of the histogram of the pixels; 0 for none.
 
     The histogram gets as many levels as keep the expected count of a level at four times the
     standard deviation of its noise.
@@ -458,7 +464,10 @@ def _n_levels(model: _Model, limits: _Limits) -> int:
 
 
 def _with_tones(shares: dict[str, float], payer: str) -> dict[str, float]:
-    """Return the shares with that of the histogram after the first, which another release pays."""
+    """Return the shares with that of the histogram of the pixels.
+
+    It stands after the first share, and is taken from that of the ``payer``.
+    """
     shared: dict[str, float] = {}
     for name, share in shares.items():
         shared[name] = share
@@ -501,7 +510,9 @@ def _n_bins(bin_signal: float) -> int:
 
 
 def moment_edge(bound: float, dim: int, mu: float) -> float:
-    """Return the largest eigenvalue of the noise of a second moment, by the semicircle law.
+    """Return the largest eigenvalue of the noise of a second moment.
+
+    It follows from the semicircle law.
 
     Args:
         bound: Bound on the norm of a row.
@@ -512,7 +523,10 @@ def moment_edge(bound: float, dim: int, mu: float) -> float:
 
 
 def _with_forecast(structure: Structure, model: _Model) -> Structure:
-    """Return the structure with the signal-to-noise ratios of its releases under the model."""
+    """Return the structure with the signal-to-noise ratios of its releases.
+
+    The ratios are those of the reference model.
+    """
     shares = structure.shares
     dim = structure.dim
     within = (1 - BETWEEN) * (ROW_NORM / structure.headroom) ** 2
@@ -555,6 +569,9 @@ def _ratio_of_overall(share: float, model: _Model) -> float:
 
 
 def _ratio_of_means(share: float, headroom: float, model: _Model) -> float:
-    """Return the norm of a class's sum about the mean of all rows, over that of its noise."""
+    """Return the norm of the sum of a class over that of its noise.
+
+    The sum is about the mean of all rows.
+    """
     distance = math.sqrt(BETWEEN / model.dim) / headroom
     return distance * model.class_signal * math.sqrt(share) / _SUM_SENSITIVITY

@@ -37,7 +37,9 @@ _LEAST_WIDTH = 1e-6
 
 
 class MixtureGenerator(Generator):
-    """Mixture of normal distributions, a tone curve and jitter; :func:`dpswd.mixture.fit` sets it.
+    """Mixture of normal distributions, a tone curve and jitter.
+
+    :func:`dpswd.mixture.fit` sets its buffers.
 
     Args:
         sample_shape: Shape of a record.
@@ -243,7 +245,10 @@ class MixtureGenerator(Generator):
 
 
 def _even_tones(n_levels: int) -> Tensor:
-    """Return edges (n_levels - 1,) half-way between equidistant levels; none without levels."""
+    """Return edges (n_levels - 1,) half-way between equidistant levels.
+
+    There are none without levels.
+    """
     if not n_levels:
         return torch.zeros(0)
     return (torch.arange(n_levels - 1) + 0.5) / (n_levels - 1)

@@ -1,8 +1,9 @@
-r"""Means and covariances of classes and cells from released counts, sums and second moments.
+r"""Means and covariances of classes and cells, from released values.
 
-All of it is post-processing; docs/generation.md states what is done and why. The cell of a record
-depends on this record, on public numbers and on released values only, so that a cell is a class
-like any other to :mod:`dpswd.queries`.
+The released values are counts, sums and second moments. All of it is post-processing;
+docs/generation.md states what is done and why. The cell of a record depends on this record, on
+public numbers and on released values only, so that a cell is a class like any other to
+:mod:`dpswd.queries`.
 
 Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standard deviation of an
 entry of a released sum, or of a diagonal entry of a released second moment.
@@ -41,7 +42,7 @@ def nearest_spectrum(matrix: Tensor) -> Tensor:
     """
 
     def nearest(values: Tensor) -> Tensor:
-        """Project ascending eigenvalues (d,) on those of the same sum that are not negative."""
+        """Project ascending eigenvalues (d,) on nonnegative ones of the same sum."""
         descending = values.flip(0)
         total = descending.sum().clamp(min=0)
         numbers = torch.arange(1, len(values) + 1)
@@ -104,7 +105,10 @@ def signal_weight(difference: Tensor, reference: Tensor, noise_sq: Tensor) -> Te
 
 
 def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor:
-    """Pull covariances (..., d, d) with ``noise`` (...) towards a prior, entry by entry."""
+    """Pull covariances (..., d, d) towards a prior, entry by entry.
+
+    ``noise`` (...) is that of their diagonal entries.
+    """
     variances = prior.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST_VARIANCE)
     reference = variances[..., :, None] * variances[..., None, :]  # of entry (i, j)
     # Symmetric noise has half of the variance off the diagonal.
@@ -150,10 +154,11 @@ def class_covariances(
 
 
 def first_centres(means: Tensor, covariance: Tensor, n_cells: int) -> Tensor:
-    """Return the centres (C, n_cells, d) of the first cells, by k-means on synthetic rows.
+    """Return the centres (C, n_cells, d) of the first cells.
 
-    The rows are normal with the means (C, d) of classes and one covariance (d, d). Their seed is
-    fixed: it hides nothing, and every process must find the same cells.
+    They are those of k-means on synthetic rows. The rows are normal with the means (C, d) of
+    classes and one covariance (d, d). Their seed is fixed: it hides nothing, and every process must
+    find the same cells.
     """
     generator = torch.Generator().manual_seed(0)
     shape = root(positive_part(covariance, LEAST_VARIANCE))
@@ -166,7 +171,10 @@ def first_centres(means: Tensor, covariance: Tensor, n_cells: int) -> Tensor:
 
 
 def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
-    """Move rows (n, d) to a mean (d,) and a covariance (d, d), by the transport of normal laws."""
+    """Move rows (n, d) to a mean (d,) and a covariance (d, d).
+
+    The map is the optimal transport of normal laws.
+    """
     centred = reference - reference.mean(0)
     own = centred.T @ centred / len(centred)
 
@@ -246,10 +254,11 @@ def cell_covariances(
     means: Tensor,
     covariances: Tensor,
 ) -> Tensor:
-    """Return the covariances (K, d, d) of cells, pulled towards that within cells of their class.
+    """Return the covariances (K, d, d) of cells.
 
-    Moments of clipped rows are too small: one factor gives all cells together the variance that
-    follows from the covariances of classes and the proportions of cells.
+    Each is pulled towards that within the cells of its class. Moments of clipped rows are too
+    small: one factor gives all cells together the variance that follows from the covariances of
+    classes and the proportions of cells.
 
     Args:
         counts: Counts (K,) of cells.

@@ -1,4 +1,7 @@
-"""Queries of a fit, each with its share of the budget, in the order of their releases."""
+"""Queries of a fit, each with its share of the budget.
+
+They are in the order of their releases.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +99,10 @@ class Queries:
         return cls(columns, overall, tones, means, moments, tuple(cell_means), cell_moments)
 
     def in_order(self) -> list[Any]:
-        """Return the queries in the order of their releases; the last gets what is left of mu."""
+        """Return the queries in the order of their releases.
+
+        The last one gets what is left of mu.
+        """
         first = [self.columns, self.overall, self.tones, self.means, self.moments]
         queries = [*first, *self.cell_means, self.cell_moments]
         return [query for query in queries if query is not None]

@@ -19,7 +19,9 @@ __all__ = ["AboutClassMeans", "InCells", "RowMap"]
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Map from records to rows: a public map, or normal scores, centred, scaled and turned.
+    """Map from records to rows that are centred, scaled and turned.
+
+    It is a public map, or that to normal scores.
 
     Attributes:
         feature_map: Public map from records to rows.
@@ -46,7 +48,7 @@ class RowMap:
         return self.leading(values, labels, self.dim)
 
     def leading(self, values: Tensor, labels: Tensor | None, n_leading: int) -> Tensor:
-        """Map records of classes (n,) to coordinates (n, n_leading) in the leading directions."""
+        """Map records of classes (n,) to leading coordinates (n, n_leading)."""
         if self.scores is None:
             centred = self.feature_map(values).double() - self.mean
         else:
@@ -73,7 +75,10 @@ class RowMap:
 
 @dataclass(frozen=True, eq=False)
 class AboutClassMeans:
-    """Rows about the released means (C, D) of their classes, for :class:`dpswd.LabelledRows`."""
+    """Rows about the released means (C, D) of their classes.
+
+    The object is an argument of :class:`dpswd.LabelledRows`.
+    """
 
     rows: RowMap
     means: Tensor
@@ -85,9 +90,10 @@ class AboutClassMeans:
 
 @dataclass(frozen=True, eq=False)
 class InCells:
-    """Leading coordinates about a point of their cell, for :class:`dpswd.LabelledRows`.
+    """Leading coordinates about a point of their cell.
 
-    The cell of a record is that of the nearest centre of its class.
+    The object is an argument of :class:`dpswd.LabelledRows`. The cell of a record is that of the
+    nearest centre of its class.
 
     Attributes:
         rows: Map from records to rows.
@@ -102,7 +108,10 @@ class InCells:
     unit: float
 
     def __call__(self, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Map records of classes (n,) to deviations (n, p) and numbers (n,) of their cells."""
+        """Map records of classes (n,) to deviations (n, p), and to their cells.
+
+        The cells are numbers (n,).
+        """
         p = self.centres.shape[2]
         leading = self.rows.leading(values, labels, p)
         cells = moments.cells_of(leading, labels, self.centres)

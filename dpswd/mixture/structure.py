@@ -1,7 +1,8 @@
-"""Structure of the one-shot generator: what is released, how the budget is shared, what to expect.
+"""Structure of the one-shot generator.
 
-A structure has public numbers only. :func:`dpswd.mixture.forecast.forecast` chooses it, and
-:func:`dpswd.mixture.fit` makes its releases. ``dpswd forecast`` prints its text.
+It says what is released, how the budget is shared, and what to expect. A structure has public
+numbers only. :func:`dpswd.mixture.forecast.forecast` chooses it, and :func:`dpswd.mixture.fit`
+makes its releases. ``dpswd forecast`` prints its text.
 """
 
 import json
@@ -59,7 +60,9 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Structure:
-    """What is released and how the budget is shared; see :func:`dpswd.mixture.forecast.forecast`.
+    """What is released and how the budget is shared.
+
+    See :func:`dpswd.mixture.forecast.forecast`.
 
     Attributes:
         sample_shape: Shape of a record.
@@ -215,7 +218,10 @@ class Structure:
         return line
 
     def _table_lines(self) -> list[str]:
-        """Return a line for each release, and one on the directions that survive the noise."""
+        """Return a line for each release, and one on the surviving directions.
+
+        A direction survives if its variance is above the noise.
+        """
         lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
         for name, share in self.shares.items():
             ratio = self.signal_to_noise[name]
@@ -276,7 +282,9 @@ class PublicResult:
 def nearest_results(
     results: Iterable[PublicResult], channels: int, signal: float
 ) -> list[PublicResult]:
-    """Return the result of each data set whose signal is closest, within a factor of 2.
+    """Return the result of each data set whose signal is the closest.
+
+    Signals beyond a factor of 2 do not count.
 
     Args:
         results: Results on public data sets; those with another number of channels do not count.
@@ -297,7 +305,10 @@ def nearest_results(
 
 @cache
 def _public_results() -> tuple[PublicResult, ...]:
-    """Read the results on public data sets, which ``python -m experiments tables`` writes."""
+    """Read the results on public data sets.
+
+    ``python -m experiments tables`` writes them.
+    """
     content = json.loads((files("dpswd.mixture") / "stand_ins.json").read_text())
     results = []
     for row in content["rows"]:
