@@ -1,4 +1,7 @@
-"""Privacy accounting: composition, calibration, plans and the ledger. Imports no torch."""
+"""Privacy accounting: composition, calibration, plans and the ledger.
+
+It imports no torch.
+"""
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma

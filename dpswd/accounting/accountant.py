@@ -288,7 +288,7 @@ class PrivacyAccountant:
 
     @property
     def gaussian_mu(self) -> float | None:
-        r"""The mu of an exactly Gaussian composition, else ``None``; infinite without noise.
+        r"""The mu of an exactly Gaussian composition, or ``None``; infinite without noise.
 
         Every release must read all records and have a constant S: :math:`\mu^2 = \sum_i T_i
         \mathtt{scale}_i^2 S_i` (Dong2022, Corollary 3.3).
@@ -341,7 +341,10 @@ class PrivacyAccountant:
 
     @property
     def sound(self) -> bool:
-        """Whether every number is a proven bound: noise without a fixed seed, no CLT bound."""
+        """Whether every number is a proven bound.
+
+        This needs noise without a fixed seed, and no CLT bound.
+        """
         return all(
             mechanism.is_private and not (mechanism.spends_tail and mechanism.bound == "clt")
             for mechanism, *_ in self.history
@@ -349,7 +352,10 @@ class PrivacyAccountant:
 
     @property
     def shortcomings(self) -> list[str]:
-        """What voids the numbers or leaves them unproven: no noise, a fixed seed, a CLT bound."""
+        """What voids the numbers or leaves them unproven.
+
+        That is a release without noise, a fixed seed, or a CLT bound.
+        """
         reasons = []
         for sentence in self.assumptions:
             if sentence.startswith("NOT "):

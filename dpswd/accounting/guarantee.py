@@ -80,7 +80,10 @@ class Guarantee:
     scope: str | None = None
 
     def keys(self) -> Iterator[str]:
-        """Return the names of the fields, so that ``**guarantee`` passes them as arguments."""
+        """Return the names of the fields.
+
+        They let ``**guarantee`` pass the fields as arguments.
+        """
         return (field.name for field in dataclasses.fields(self))
 
     def __getitem__(self, name: str) -> Any:

@@ -89,7 +89,10 @@ class _Group:
 
 
 class Ledger:
-    """The releases of one run. Use :meth:`create` for a new file and :meth:`open_existing` for an existing one."""
+    """The releases of one run.
+
+    Use :meth:`create` for a new file and :meth:`open_existing` for an existing one.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -113,7 +116,10 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | Path, header: Entry) -> Self:
-        """Start a ledger; of existing files, only the ledger of a run without any release is replaced."""
+        """Start a ledger.
+
+        Of existing files, only the ledger of a run without any release is replaced.
+        """
         ledger = cls(Path(path))
         with ledger._open_for_writing(create=True) as file:
             content = file.readall()
@@ -204,7 +210,10 @@ class Ledger:
         return groups
 
     def check_resumable(self, run: str, head: str) -> None:
-        """Raise unless the ledger holds the run and the lines up to the ``head`` in a checkpoint, if it has one."""
+        """Raise unless the ledger holds the run and all lines of a checkpoint.
+
+        The lines end with the one whose hash is ``head``; it is empty without a ledger.
+        """
         if run not in self.runs or head not in ("", *self.heads):
             raise LedgerError(
                 f"Expected run {run} with the releases of the checkpoint in {self.path}, got other "
@@ -222,7 +231,10 @@ class Ledger:
         self.write_draw(Draw(mechanism, sample_size, self.session), run)
 
     def write_draw(self, draw: Draw, run: str | None = None) -> None:
-        """Write a line that permits one draw of noise; if it raises, noise must not be drawn."""
+        """Write a line that permits one draw of noise.
+
+        If it raises, noise must not be drawn.
+        """
         with self.locked():
             self.check_permitted(draw, run)
             if draw.is_redraw:
@@ -321,7 +333,10 @@ class Ledger:
             file.truncate(self._n_bytes)
 
     def _append(self, entries: Sequence[Entry]) -> None:
-        """Write entries at the end of the locked file, all or none, and return when they are on the disk."""
+        """Write entries at the end of the locked file, all or none.
+
+        When the method returns, they are on the disk.
+        """
         file = self._file
         if file is None:
             raise LedgerError(f"Expected {self.path} to be locked, got no lock.")
@@ -447,7 +462,10 @@ class Ledger:
         self._stored.add(entry["n"])
 
     def _group_of(self, number: int) -> _Group:
-        """Return the group of a release; raise if no release has this number, or it is stored."""
+        """Return the group of a release that is not stored.
+
+        Raise if no release has this number, or if it is stored.
+        """
         if not 1 <= number <= self.n_releases:
             raise InputError(f"release {number!r} of {self.n_releases} releases")
         if number in self._stored:
@@ -465,7 +483,10 @@ def plan_of(facts: Entry) -> list[ReleaseGroup]:
 
 
 def digest(previous: str, entry: Entry) -> str:
-    """Return the hash of an entry and of all entries before it, which ``previous`` is the hash of."""
+    """Return the hash of an entry and of all entries before it.
+
+    ``previous`` is the hash of the entries before it.
+    """
     return hashlib.sha256((previous + json.dumps(entry, sort_keys=True)).encode()).hexdigest()
 
 
@@ -480,7 +501,11 @@ def _read(path: Path) -> bytes:
 
 
 def _check_unused(path: Path, content: bytes) -> None:
-    """Raise unless a file is empty, holds an incomplete first line, or a run's ledger without any release."""
+    """Raise unless a new ledger may replace the content of a file.
+
+    It may if the file is empty, or holds an incomplete first line or the ledger of a run without
+    any release.
+    """
     existing = Ledger(path)
     with contextlib.suppress(DpswdError):
         existing._replay(content)
@@ -503,11 +528,12 @@ def _totals(groups: list[ReleaseGroup]) -> Counter[tuple[Mechanism, int]]:
 
 
 def _is_incomplete_line(rest: bytes) -> bool:
-    """Return whether a crash may have left these bytes after the last line break of a file.
+    """Return whether a crash may have left these bytes at the end of a file.
 
-    A crash while a line is written leaves its start, such as ``{"hash": "3f``. Some file systems
-    lengthen a file before they write its content, which leaves zeros after the start, or only
-    zeros. The release of such a line was not made: noise is drawn after the whole line is written.
+    They follow the last line break. A crash while a line is written leaves its start, such as
+    ``{"hash": "3f``. Some file systems lengthen a file before they write its content, which leaves
+    zeros after the start, or only zeros. The release of such a line was not made: noise is drawn
+    after the whole line is written.
 
     A complete object with another byte in place of its line break is not incomplete, but damaged.
     If it were skipped, it would hide a release.

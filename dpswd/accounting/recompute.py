@@ -1,10 +1,10 @@
-r"""Guarantee of a ledger, computed once more: with ``dp_accounting``, from the plan alone.
+r"""Guarantee of a ledger, computed once more with ``dp_accounting``.
 
-A reviewer who has the ledger of a run needs no number that the run states. Releases of all records
-with a constant sensitivity compose to one Gaussian mechanism with :math:`\mu^2 = \sum_i T_i
-\Delta_i^2 / \sigma_i^2` (Dong2022, Corollary 3.3), whose privacy loss distribution is
-``dp_accounting``'s. Subsets and random sensitivities, which ``dp_accounting`` has no mechanism for,
-enter it as distributions of :mod:`dpswd.accounting.pld`.
+It follows from the plan alone. A reviewer who has the ledger of a run needs no number that the run
+states. Releases of all records with a constant sensitivity compose to one Gaussian mechanism with
+:math:`\mu^2 = \sum_i T_i \Delta_i^2 / \sigma_i^2` (Dong2022, Corollary 3.3), whose privacy loss
+distribution is ``dp_accounting``'s. Subsets and random sensitivities, which ``dp_accounting`` has
+no mechanism for, enter it as distributions of :mod:`dpswd.accounting.pld`.
 
 The trade-off curve follows from the privacy profile :math:`\delta(\varepsilon)`. Every attack with
 false-positive rate :math:`\alpha` has a false-negative rate of at least
@@ -66,7 +66,9 @@ class Recomputed:
 
 
 def recompute(ledger: Ledger) -> Recomputed:
-    """Return the guarantee of all releases that count in a ledger: the plan, or more if made.
+    """Return the guarantee of all releases that count in a ledger.
+
+    These are the plan, or the releases made where they exceed the plan.
 
     Raises:
         InputError: If the ledger plans no release, or no bound holds at its delta.

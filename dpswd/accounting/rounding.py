@@ -7,7 +7,9 @@ __all__ = ["round_up"]
 
 
 def round_up(value: float, digits: int) -> float:
-    """Round to ``digits`` significant digits towards infinity, which is towards less privacy.
+    """Round to ``digits`` significant digits towards infinity.
+
+    That is towards less privacy.
 
     Example:
         >>> round_up(0.12341, 3), round_up(float("inf"), 3)

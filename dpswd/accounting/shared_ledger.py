@@ -28,7 +28,7 @@ _NOT_ADAPTIVE = (
 
 
 class SharedLedger(Ledger):
-    """The releases of several runs on the same records, and the total budget of these runs.
+    """The releases of several runs on the same records, and their total budget.
 
     A run reserves its whole plan, under the file's lock, before it draws any noise, and can release
     nothing else.
@@ -106,14 +106,17 @@ class SharedLedger(Ledger):
                 )
 
     def reserve(self, run: str, statement_of_run: Entry) -> None:
-        """Add a run that states ``sample_size``, ``plan`` and other ``facts``, if the budget covers its plan."""
+        """Add a run, if the budget covers its plan.
+
+        The run states ``sample_size``, ``plan`` and further values.
+        """
         with self.locked():
             self.check(plan_of(statement_of_run))
             self.check_unit(statement_of_run.get("unit", ONE_RECORD))
             self._append([{"kind": "run", "run": run, **statement_of_run}])
 
     def check_permitted(self, draw: Draw, run: str | None) -> None:
-        """Raise unless the plan of a run in this ledger has a further release of the mechanism."""
+        """Raise unless the plan of a run has a further release of the mechanism."""
         if run not in self.runs:
             raise LedgerError(
                 f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was "
@@ -144,13 +147,13 @@ class SharedLedger(Ledger):
 
 
 class RunLedger:
-    """The ledger of one run, together with the lines of the run in a shared ledger, if it has one.
+    """The ledger of one run, together with its lines in a shared ledger.
 
-    A line is written to the ledger of the run first and to the shared ledger afterwards, both under
-    the lock of the shared one. Before that, both must hold the same draws of the run. A copy of a
-    run directory is refused for this reason when another copy has gone on. A process that is killed
-    between both lines leaves the last one out of the shared ledger; the next process adds it
-    (docs/theory/private-side.md, Proposition 28).
+    A run may have no shared ledger. A line is written to the ledger of the run first and to the
+    shared ledger afterwards, both under the lock of the shared one. Before that, both must hold the
+    same draws of the run. A copy of a run directory is refused for this reason when another copy
+    has gone on. A process that is killed between both lines leaves the last one out of the shared
+    ledger; the next process adds it (docs/theory/private-side.md, Proposition 28).
 
     Attributes:
         own: The ledger in the run directory.
@@ -179,7 +182,10 @@ class RunLedger:
         return self._write(Draw(mechanism, self.sample_size, self.own.session))
 
     def record_redraw(self) -> int:
-        """Write that the noise of the last release is drawn again, and return the number of the release."""
+        """Write that the noise of the last release is drawn again.
+
+        Return the number of the release.
+        """
         last = self.own.draws()[-1]
         return self._write(dataclasses.replace(last, session=self.own.session, is_redraw=True))
 
@@ -198,7 +204,9 @@ class RunLedger:
             self._compare(self.shared)
 
     def confirm(self, number: int) -> None:
-        """Mark a release as stored, after its value is stored and before the value is returned.
+        """Mark a release as stored.
+
+        Call it after the value is stored and before the value is returned.
 
         Raises:
             LedgerError: If another process has gone on with the run.
@@ -209,7 +217,10 @@ class RunLedger:
             self.shared.mark_stored(number, self.run)
 
     def is_stored_elsewhere(self, number: int) -> bool:
-        """Return whether the shared ledger says that the value of a release was stored, perhaps in a copy."""
+        """Return whether the shared ledger marks a release as stored.
+
+        Its value may be in a copy of the run directory.
+        """
         return self.shared is not None and self.shared.is_stored(number, self.run)
 
     def _write(self, draw: Draw) -> int:
@@ -339,7 +350,7 @@ def statement(ledger: Ledger) -> LedgerStatement:
 
 
 def _adaptivity(ledger: Ledger, account: PrivacyAccountant) -> str:
-    """Return whether plans of later runs may depend on releases of earlier ones, in one sentence."""
+    """Return one sentence on plans that depend on the releases of earlier runs."""
     if account.history and account.gaussian_mu is None:
         return _NOT_ADAPTIVE
     return (
@@ -359,7 +370,10 @@ class _Shortcoming:
 
 
 def _shortcomings(ledger: Ledger) -> list[_Shortcoming]:
-    """Return the shortcomings of the runs that are not private or not sound, the gravest first."""
+    """Return the shortcomings of runs, the gravest first.
+
+    Runs that are private and sound have none.
+    """
     shortcomings: list[_Shortcoming] = []
     for run, statement_of_run in ledger.runs.items():
         account = PrivacyAccountant.from_groups(ledger.planned(run))

@@ -1,6 +1,7 @@
-"""Empirical lower bounds on the privacy loss of a mechanism, compared with the claim of the accountant.
+"""Empirical lower bounds on the privacy loss of a mechanism.
 
-An audit can refute a claim. It cannot prove one: the attack may have been weak.
+They are compared with the claim of the accountant. An audit can refute a claim. It cannot prove
+one: the attack may have been weak.
 """
 
 from dpswd.audit.bounds import evaluate

@@ -1,4 +1,6 @@
-r"""Lower bounds on mu and epsilon from the scores of an attack, and the claim that they are compared with.
+r"""Lower bounds on mu and epsilon from an attack, and the claim beside them.
+
+The bounds follow from the scores of the attack.
 
 The attack returns one score per run; above a threshold it names the second of two neighbouring data
 sets. FPR and FNR are its error rates. No test of a :math:`\mu`-GDP mechanism has :math:`\Phi^{-1}(1
@@ -38,7 +40,10 @@ _SMALLEST_RATE = 1e-300
 
 
 def upper_limit(errors: ArrayLike, trials: int, level: float) -> Array:
-    """Compute the Clopper-Pearson limit, which an error rate exceeds with probability at most ``level``."""
+    """Compute the Clopper-Pearson upper limit of an error rate.
+
+    The rate exceeds the limit with probability at most ``level``.
+    """
     errors = np.asarray(errors)
     successes = np.maximum(trials - errors, 1)
     limit = stats.beta.isf(level, errors + 1, successes)
@@ -56,14 +61,19 @@ def mu_lower_bound(fpr: float, fnr: float) -> float:
 
 
 def epsilon_lower_bound(fpr: float, fnr: float, delta: float) -> float:
-    """Return the lower bound on epsilon at ``delta``, at least 0, from the error rates of a test."""
+    """Return the lower bound on epsilon at ``delta`` from error rates of a test.
+
+    The bound is at least 0.
+    """
     ratio = max((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
     return math.log(max(1.0, ratio))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Result of an attack: one test, whose error limits and bounds hold together with ``confidence``.
+    """Result of an attack: one test, with its error limits and bounds.
+
+    All of them hold together with probability ``confidence``.
 
     Attributes:
         mu_lower: Lower bound on mu.
@@ -188,18 +198,27 @@ class Claim:
 
     @classmethod
     def of(cls, account: PrivacyAccountant, delta: float) -> "Claim":
-        """Return the claim at ``delta``, of which bounds that spend a tail probability take half."""
+        """Return the claim at ``delta``.
+
+        Bounds that spend a tail probability take half of ``delta``.
+        """
         guarantee = account.guarantee(delta)
         curve = TradeOff.of(account.resolve(delta))
         return cls(guarantee["mu"], guarantee["epsilon"], curve, guarantee["assumptions"])
 
     def mu_at(self, fpr: float) -> float:
-        """Return mu of the Gaussian curve through the claimed curve at ``fpr``, at most :attr:`mu`."""
+        """Return mu of the Gaussian curve that meets the claimed one at ``fpr``.
+
+        It is at most :attr:`mu`.
+        """
         fnr = max(float(self.curve.fnr([fpr])[0]), _SMALLEST_RATE)
         return min(self.mu, mu_lower_bound(fpr, fnr))
 
     def is_consistent_with(self, evidence: Evidence) -> bool:
-        """Whether no bound in ``evidence`` exceeds the claim, and its test lies on or above the curve."""
+        """Whether ``evidence`` does not refute the claim.
+
+        No bound may exceed the claim, and the test must lie on or above the curve.
+        """
         return (
             evidence.mu_lower <= self.mu
             and evidence.epsilon_lower <= self.epsilon

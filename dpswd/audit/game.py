@@ -1,8 +1,8 @@
-r"""The distinguishing game of docs/audit.md, played on the loss and on the queries as users call them.
+r"""The distinguishing game of docs/audit.md.
 
-:class:`ProjectionGame` uses N equal records z, and the same with one record replaced by -z: all
-entries
-:math:`c = z^\top u` of a column are equal, and one becomes -c, at the other end of the sorted column. The score is the
+It is played on the loss and on the queries as users call them. :class:`ProjectionGame` uses N equal
+records z, and the same with one record replaced by -z: all entries :math:`c = z^\top u` of a column
+are equal, and one becomes -c, at the other end of the sorted column. The score is the
 log-likelihood ratio. With :math:`b` rows per value, :math:`s_j = -2 c_j / b` and y the released
 values that move,
 
@@ -92,7 +92,10 @@ def run_game(game: Game, trials: int, *, delta: float = 1e-5, confidence: float 
 
 
 class _Audited(DPSlicedWassersteinLoss):
-    """A loss with directions that can be used twice, whose rows are sorted before the noise in place of after it."""
+    """A loss with directions that can be used twice.
+
+    Its rows are sorted before the noise in place of after it.
+    """
 
     again = False
 
@@ -111,9 +114,10 @@ class _Audited(DPSlicedWassersteinLoss):
     def compute_statistic(
         self, rows: Tensor, labels: Tensor | None, projections: Projections
     ) -> Tensor:
-        """Sort every column of the exact values, so that the attack knows where the record is.
+        """Sort every column of the exact values.
 
-        The noise is the same for all rows, so the law of the sorted release does not change.
+        The attack then knows where the record is. The noise is the same for all rows, so the law of
+        the sorted release does not change.
         """
         values = super().compute_statistic(rows, labels, projections)
         return values.sort(dim=-2).values
@@ -153,7 +157,10 @@ class ProjectionGame:
         self.records = [self._handle(replaced=False), self._handle(replaced=True)]
 
     def _handle(self, replaced: bool) -> PrivateRecords:
-        """Return a handle of one data set, whose records are computed when they are opened."""
+        """Return a handle of one data set.
+
+        Its records are computed when they are opened.
+        """
         n_records = self.sample_size * self.mechanism.per_unit
         read = partial(self.rows, replaced=replaced)
         rows = Stored(read, (n_records, self.mechanism.dim), torch.float32)
@@ -205,10 +212,10 @@ class ProjectionGame:
         return float(np.logaddexp(log_of_absent, log_of_present).sum())
 
     def log_ratio(self, release: Release) -> float:
-        """Return the log of the likelihood of a release with the replaced record over that without it.
+        """Return the log of the likelihood ratio of a release.
 
-        With units, the c replaced entries of a column fill its first or last blocks, the last of
-        them in part.
+        The ratio is that of the data sets with and without the replaced record. With units, the c
+        replaced entries of a column fill its first or last blocks, the last of them in part.
         """
         mechanism = self.mechanism
         values = release.values  # (m, k)
@@ -264,7 +271,9 @@ class QueryGame:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult(Evidence):
-    """Evidence and the claim that it is compared with; docs/audit.md explains the fields.
+    """Evidence and the claim that it is compared with.
+
+    docs/audit.md explains the fields.
 
     Attributes:
         mu_claimed: The claimed mu.

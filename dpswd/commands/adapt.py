@@ -147,7 +147,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _options_of(arguments: Namespace) -> dict[str, Any]:
-    """Return the constants of the config, with those of the command line in their place."""
+    """Return the constants of the config, or those of the command line instead."""
     options = constants_of(arguments.config, "adapt", _OPTIONS)
     for name, value in vars(arguments).items():
         if name in _OPTIONS and value is not None:
@@ -156,7 +156,10 @@ def _options_of(arguments: Namespace) -> dict[str, Any]:
 
 
 def _with_image_map(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the adapter; an image map, which has options of its own, is built."""
+    """Return the options of the adapter.
+
+    An image map, which has options of its own, is built.
+    """
     from dpswd.adaptation.methods import ImageMap  # imports torch
 
     adapter_options = dict(options)

@@ -1,4 +1,7 @@
-"""``dpswd audit``: tries to refute the claim of ``dpswd account`` on the library's own loss and sampler."""
+"""``dpswd audit``: tries to refute the claim of ``dpswd account``.
+
+It attacks the loss and the sampler of the library.
+"""
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
