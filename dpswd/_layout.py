@@ -155,7 +155,7 @@ class Layout:
         import pandas as pd  # optional: needed for callers with data frames alone
 
         series = {}
-        for column in table.part:
+        for column in table.included:
             restored = pd.Series(cells[column.name], dtype=None if column.dtype else object)
             if column.dtype == "category":
                 of_column = dict.fromkeys([*column.categories, *restored.dropna()])
@@ -164,6 +164,18 @@ class Layout:
                 restored = restored.astype(column.dtype)
             series[column.name] = restored
         return pd.DataFrame(series)
+
+    def numbers(self, records: Any) -> Array:
+        """Return rows in the caller's format as numbers (n, d); cells as :class:`Table` does.
+
+        Args:
+            records: Rows (n, d), as :meth:`restore` returned them.
+        """
+        values = np.asarray(records)
+        if self.table is None:
+            return values
+        cells = dict(zip(self.table.names, values.T, strict=True))
+        return self.table.numbers(cells, "the synthetic records")
 
     def _restore_images(self, values: Array) -> Array:
         """Return images (n, C, H, W) with the caller's axes and type of pixels."""

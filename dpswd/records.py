@@ -173,6 +173,7 @@ class PrivateRecords(_Handle):
                 raise InputError(
                     "Expected columns, or bounds and kinds, got both; leave bounds and kinds out."
                 )
+            check_unreadable(unreadable)
             table, types_notice = frame_table(X, columns)
             values, layout = cells_as_records(X, table)
             bounds = table.bounds
@@ -490,20 +491,35 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
     return X, list(unit)
 
 
+def check_unreadable(unreadable: Unreadable) -> None:
+    """Refuse ``unreadable="zero"`` beside facts of columns, which say what a cell can be."""
+    if unreadable == "zero":
+        raise InputError(
+            "Expected unreadable='refuse' (--unreadable refuse) with facts of columns, got 'zero'; "
+            "state missing cells by missing of their column."
+        )
+
+
 def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
     """Return the public facts of the columns of a DataFrame, and the line about its types.
 
     The types are facts of all records: one missing cell makes floats of a column of integers.
     """
     if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        remedy = "pass a DataFrame, whose columns have names"
+        if hasattr(X, "to_pandas"):
+            remedy = "pass X.to_pandas()"
         raise InputError(
-            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
-            "whose columns have names."
+            f"Expected X as a DataFrame of pandas with columns=, got {type(X).__name__}; {remedy}."
+        )
+    if len(set(map(str, X.columns))) < len(X.columns):
+        raise InputError(
+            "Expected different names of the columns of X, got a repeated one; rename a column."
         )
     table_of_user = Table.of(columns)
     dtypes = {str(name): str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)}
     table = table_of_user.with_dtypes(dtypes)
-    pairs = zip(table_of_user.part, table.part, strict=True)
+    pairs = zip(table_of_user.included, table.included, strict=True)
     types = [f"{of_frame.name} {of_frame.dtype}" for column, of_frame in pairs if not column.dtype]
     notice = ""
     if types:

@@ -159,7 +159,7 @@ def _finite_rows(rows: Tensor) -> Tensor:
 
 
 def _device_of(modules: list[nn.Module]) -> torch.device | None:
-    """Return the device of the first parameter or buffer; ``None`` if there is none."""
+    """Return the device of the first parameter or buffer; ``None`` without both."""
     for module in modules:
         for weight in (*module.parameters(), *module.buffers()):
             return weight.device

@@ -33,7 +33,7 @@ from dpswd.mechanism import GaussianMechanism
 from dpswd.sampling import FixedSizeSampler
 from models.alignment import DomainClassifier, reverse, rising
 
-Gradients = list[Tensor | None]  # of the parameters of the adversary; None where there is none
+Gradients = list[Tensor | None]  # of the parameters of the adversary; None without a gradient
 
 
 def fit_dp_dann(

@@ -119,6 +119,20 @@ def test_a_cell_that_does_not_fit_is_named_by_its_line_without_its_value(
         ({"low": 0, "high": 1, "draft": "true"}, "confirmed, got a draft"),
         ({"low": 0, "high": 1, "bins": 4}, "facts out of"),
         ({"low": 0, "high": 1, "decimals": "many"}, "decimals of column a"),
+        ({"low": 0, "high": 1, "missing": True, "other": "maybe"}, "true or false"),
+        (
+            {"kind": "identifier", "missing": True},
+            "no facts of the identifier column a, got missing",
+        ),
+        ({"kind": "nominal", "categories": ["x"], "low": 0}, "got low, which means nothing"),
+        ({"kind": "binary", "other": False}, "got other, which means nothing"),
+        ({"kind": "date", "low": "2020-01-01", "high": "2020-01-02", "decimals": 1}, "decimals"),
+        ({"kind": "date", "low": "01.01.2020", "high": "02.01.2020", "format": "%d.%m.%Y"}, "ISO"),
+        ({"kind": "integer", "low": 0.5, "high": 3}, "whole numbers"),
+        ({"kind": "nominal", "categories": ["x", None]}, "text or numbers, got NoneType"),
+        ({"kind": "nominal", "categories": 3}, "as a list"),
+        ({"low": 0, "high": 1, "decimal_mark": "point"}, "one character"),
+        ({"low": 0, "high": 1, "thousands_mark": "."}, "two different marks"),
     ],
 )
 def test_facts_that_do_not_fit_are_refused(facts, message):
@@ -136,6 +150,66 @@ def test_names_that_differ_are_refused(tmp_path):
         PrivateRecords(np.zeros((4, 2)), columns=FACTS)
 
 
+def test_repeated_names_and_zeros_for_unreadable_cells_are_refused(tmp_path):
+    pd = pytest.importorskip("pandas")
+    facts = {"a": {"low": 0, "high": 1}}
+    twice = pd.DataFrame(np.zeros((3, 2)), columns=["a", "a"])
+    with pytest.raises(InputError, match="a repeated one"):
+        PrivateRecords(twice, columns=facts)
+    with pytest.raises(InputError, match="state missing cells"):
+        PrivateRecords(twice.iloc[:, :1], columns=facts, unreadable="zero")
+    path = write_people(tmp_path, people(10))
+    with pytest.raises(InputError, match="state missing cells"):
+        read(path, columns=FACTS, unreadable="zero")
+
+
+def test_a_listed_category_may_be_spelled_as_a_missing_cell():
+    column = Column(name="a", kind="nominal", categories=("None", "x"), missing=True)
+    numbers = column.numbers(["None", None, float("nan"), "", "x", "NA"], "a")
+    assert column.cells(numbers) == ["None", None, None, None, "x", None]
+    unsure = Column(name="a", kind="nominal", categories=("None", "x"))
+    with pytest.raises(InputError, match="line 2"):
+        unsure.numbers(["None", None], "a")
+
+
+def test_text_of_a_missing_cell_is_a_number():
+    column = Table.of({"a": {"low": 0, "high": 9, "missing": -999}}).included[0]
+    assert column.cells(column.numbers(["-999", "3"], "a")) == [None, 3]
+
+
+@pytest.mark.parametrize(
+    ("marks", "text", "number"),
+    [((",", "."), "1.234,5", 1234.5), ((",", ""), "0,25", 0.25), ((".", ","), "1,700", 1700)],
+)
+def test_marks_of_numbers(marks, text, number):
+    decimal_mark, thousands_mark = marks
+    facts = {"low": 0, "high": 2000, "decimal_mark": decimal_mark, "decimals": 2}
+    facts["thousands_mark"] = thousands_mark
+    column = Table.of({"a": facts}).included[0]
+    (cell,) = column.cells(column.numbers([text], "a"))
+    assert cell == number
+    (written,) = column.as_text([cell])
+    assert column.numbers([written], "a").tolist() == column.numbers([text], "a").tolist()
+    with pytest.raises(InputError, match="decimal_mark"):
+        Table.of({"a": {"low": 0, "high": 2000}}).included[0].numbers([text + ",0"], "a")
+
+
+def test_values_of_numpy_and_pandas_as_facts_can_be_loaded_again(tmp_path):
+    pd = pytest.importorskip("pandas")
+    facts = {
+        "day": {"kind": "date", "low": pd.Timestamp("2020-01-01"), "high": np.datetime64("2021")},
+        "ward": {"kind": "nominal", "categories": np.array(["x", "y"])},
+        "age": {"kind": "integer", "low": np.int64(0), "high": np.float32(120)},
+    }
+    frame = pd.DataFrame({"day": ["2020-06-01"] * 400, "ward": ["x", "y"] * 200, "age": [30] * 400})
+    generator = PrivateGenerator(10, 1e-3, columns=facts, verbose=False, run_dir=tmp_path / "run")
+    generator.fit(frame).save(tmp_path / "generator.pt")
+    loaded = PrivateGenerator.load(tmp_path / "generator.pt")
+    assert loaded.generator_.layout == generator.generator_.layout
+    day = loaded.generator_.layout.table.included[0]
+    assert (day.low, day.high) == ("2020-01-01", "2021-01-01")
+
+
 def test_files_of_facts(tmp_path):
     (tmp_path / "columns.csv").write_text(
         "column;low;high;kind;categories;missing\nage;0;120;integer;;\nsex;;;nominal;F|M;?\n",
@@ -149,10 +223,25 @@ def test_files_of_facts(tmp_path):
     tables = [read_columns(tmp_path / f"columns.{ending}") for ending in ("csv", "yaml")]
     assert tables[0] == tables[1]
     assert tables[0].bounds == [(0, 120), (0, 3)]
-    assert read_columns(tmp_path / "norway.yaml").part[0].categories == ("no", "yes")
+    assert read_columns(tmp_path / "norway.yaml").included[0].categories == ("no", "yes")
     (tmp_path / "columns.yaml").write_text("age: [\n")
     with pytest.raises(InputError, match="other YAML"):
         read_columns(tmp_path / "columns.yaml")
+
+
+@given(
+    low=st.integers(-(2**50), 2**50),
+    width=st.integers(1, 2**23),
+    part=st.floats(0, 1),
+    missing=st.booleans(),
+)
+def test_numbers_far_from_zero_keep_five_digits_of_their_width(low, width, part, missing):
+    column = Column(name="a", kind="numeric", low=low, high=low + width, missing=missing)
+    value = low + part * width
+    numbers = column.numbers([value], "x").astype(np.float32)
+    (cell,) = column.cells(numbers)
+    # Half a unit of the last digit, and float32 at 16 widths from 0.
+    assert abs(cell - value) <= 1e-4 * width + abs(value) * 2**-50
 
 
 @given(

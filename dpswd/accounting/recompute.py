@@ -53,7 +53,7 @@ class Recomputed:
         epsilon: At ``delta``; infinite where nothing is bounded.
         delta: The delta of the budget.
         mu: Least mu of Gaussian differential privacy at error rates above 1e-10; infinite where
-            there is none.
+            no mu holds.
         fnr: Least false-negative rates of any attack, at the rates of :data:`CURVE_FPR`.
         method: How the numbers were computed.
     """

@@ -59,18 +59,23 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     group.add_argument("--size", type=int, help="side of images of a folder, in pixels")
     group.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
     add_units(group)
-    group.add_argument(
-        "--columns",
-        type=Path,
-        metavar="FILE",
-        help="facts of the columns of a table with categories, dates or missing cells: .csv or "
-        ".yaml (docs/tables.md)",
-    )
+    add_columns(group)
     group.add_argument(
         "--bounds",
         type=Path,
         metavar="FILE",
         help=".csv of column, low, high and perhaps kind (numeric, integer, binary)",
+    )
+
+
+def add_columns(parser: Any) -> None:
+    """Add the option that states the facts of the columns to a parser or a group of it."""
+    parser.add_argument(
+        "--columns",
+        type=Path,
+        metavar="FILE",
+        help="facts of the columns of a table with categories, dates or missing cells: .csv or "
+        ".yaml (docs/tables.md)",
     )
 
 

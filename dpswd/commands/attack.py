@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
 from dpswd._validate import at_least, nonnegative
+from dpswd.columns import read_columns
 from dpswd.commands._options import (
     FORMATS,
+    add_columns,
     add_left_out_unit,
     add_reading,
     refuse_run_directory,
@@ -36,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="records of the same population that were not used; of a benchmark, the test part",
     )
     add_reading(parser)
+    add_columns(parser)
     add_left_out_unit(parser)
     parser.add_argument(
         "--mu", type=float, help="of the guarantee (default: from the ledger beside SYNTHETIC)"
@@ -68,12 +71,15 @@ def run(arguments: Namespace) -> dict[str, Any]:
     picture = directory / "attack.png"
     check_new(path)
     check_new(picture)
-    reading = {
+    reading: dict[str, Any] = {
         "root": arguments.root,
         "unreadable": arguments.unreadable,
         "min_classes": 1,
         "missing_is_class": True,  # as a class that was stated
     }
+
+    if arguments.columns is not None:
+        reading["columns"] = read_columns(arguments.columns)
 
     def read(source: str) -> "Benchmark":
         target = target_of(source, arguments.root, arguments.target, "class")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import atomic_write, check_new
-from dpswd.columns import KINDS, is_missing_cell
+from dpswd.columns import COLUMN_KINDS, is_missing_cell
 from dpswd.errors import InputError
 
 # Most categories of a nominal column in a draft; a column of more text is taken for an identifier.
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="COLUMN=KIND",
-        help=f"kinds that you know: {', '.join(KINDS)}",
+        help=f"kinds that you know: {', '.join(COLUMN_KINDS)}",
     )
 
 
@@ -70,10 +70,10 @@ def _stated_kinds(pairs: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     kinds = {}
     for pair in pairs:
         name, _, kind = pair.rpartition("=")
-        if name not in names or kind not in KINDS:
+        if name not in names or kind not in COLUMN_KINDS:
             raise InputError(
                 f"Expected --kinds COLUMN=KIND with a column of the table and a kind out of "
-                f"{', '.join(KINDS)}, got {pair}."
+                f"{', '.join(COLUMN_KINDS)}, got {pair}."
             )
         kinds[name] = kind
     return kinds
@@ -83,9 +83,13 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
     """Return the facts of one column: the stated kind, and what its cells show."""
     values = [cell.strip() for cell in cells if not is_missing_cell(cell)]
     distinct = sorted(set(values))
+    is_guessed = kind is None
     if kind is None:
         kind = _guessed_kind(distinct)
     draft: dict[str, Any] = {"kind": kind}
+    if kind == "identifier" and not is_guessed:
+        return draft
+    draft["draft"] = True
     if kind == "identifier":
         return draft
     if kind in ("binary", "nominal"):
@@ -99,7 +103,6 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
         draft["high"] = _plain(max(numbers, default=1.0))
     if len(values) < len(cells):
         draft["missing"] = True
-    draft["draft"] = True
     return draft
 
 

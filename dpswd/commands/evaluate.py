@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
 from dpswd.columns import read_columns
-from dpswd.commands._options import add_left_out_unit, add_reading, refuse_run_directory
+from dpswd.commands._options import (
+    add_columns,
+    add_left_out_unit,
+    add_reading,
+    refuse_run_directory,
+)
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,12 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "test", metavar="TEST", help="real records that you may look at, or a benchmark"
     )
     add_reading(parser)
-    parser.add_argument(
-        "--columns",
-        type=Path,
-        metavar="FILE",
-        help="facts of the columns of tables with categories, dates or missing cells",
-    )
+    add_columns(parser)
     add_left_out_unit(parser)
     parser.add_argument(
         "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"

@@ -182,8 +182,6 @@ def _write(
     proportions: str,
 ) -> list[str]:
     """Write generator, synthetic records, pictures and report; return the names of the files."""
-    import numpy as np
-
     from dpswd.files.export import export
     from dpswd.files.pictures import mark_picture, save_columns, save_samples
     from dpswd.report.render import write_report
@@ -191,8 +189,9 @@ def _write(
     estimator.save(directory / "generator.pt")
     synthetic, labels = estimator.sample(n, proportions=proportions)
     notice = estimator.guarantee_.notice
-    table = records.layout.table
-    name = "synthetic.npz" if table is None else "synthetic.csv"
+    name = "synthetic.npz"
+    if records.layout.table is not None:
+        name = "synthetic.csv"
     export(directory / name, synthetic, labels, records.layout, notice=notice)
     files = ["generator.pt", name]
     if len(records.shape) == 3:
@@ -200,11 +199,7 @@ def _write(
         mark_picture(directory / "samples.png", notice)
         files.append("samples.png")
     elif records.bounds is not None:
-        values = np.asarray(synthetic)
-        if table is not None:
-            cells = {name: values[:, j] for j, name in enumerate(table.names)}
-            values = table.numbers(cells, "the synthetic records")
-        parts = {"synthetic": values}
+        parts = {"synthetic": records.layout.numbers(synthetic)}
         save_columns(directory / "columns.png", parts, records.layout.columns)
         mark_picture(directory / "columns.png", notice)
         files.append("columns.png")

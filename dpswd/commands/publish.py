@@ -19,7 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="synthetic records (default: as many as private ones, at most 10,000)",
     )
     parser.add_argument(
-        "--proportions", choices=["equal", "released"], default="equal", help="of the classes"
+        "--proportions",
+        choices=["equal", "released"],
+        help="of the classes (default: released of tables, equal of images)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the records (default: 0)")
     parser.add_argument(

@@ -34,14 +34,7 @@ _READERS = {  # by ending; that of a folder is empty
     ".npy": _Reader(read_arrays),
     ".csv": _Reader(read_table, frozenset({"classes", "target", "unit", "columns"})),
 }
-_OPTIONS = (
-    "channels",
-    "classes",
-    "columns",
-    "size",
-    "target",
-    "unit",
-)  # of which each reader knows some
+_OPTIONS = ("channels", "classes", "columns", "size", "target", "unit")
 _FACES_SIZE = 64  # side of the faces of CelebA where none is stated
 
 

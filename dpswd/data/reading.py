@@ -21,7 +21,7 @@ from dpswd._public_facts import taken_from_records
 from dpswd._validate import choice
 from dpswd.columns import Table
 from dpswd.errors import InputError
-from dpswd.records import PrivateRecords, Records, Stored, say_left_out
+from dpswd.records import PrivateRecords, Records, Stored, check_unreadable, say_left_out
 from dpswd.units import Units
 
 # NumPy, zipfile and csv raise these on damaged files.
@@ -60,6 +60,8 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         choice(("refuse", "zero"), unreadable=self.unreadable)
+        if self.columns is not None:
+            check_unreadable(self.unreadable)
         if self.unit is None and self.per_unit != 1:
             raise InputError(
                 f"Expected unit (--unit) with per_unit={self.per_unit!r}, got none; "

@@ -59,13 +59,11 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
     """
     if path.suffix.lower() != ".csv" or not path.is_file():
         raise InputError(f"Expected a .csv file, got {path}; check the path.")
-    lines = list(_lines(path))
-    header: list[str] = []
-    if lines:
-        header = _header(lines[0], path)
+    lines = _lines(path)
+    header = _header(next(lines, []), path)
     if not header:
         raise InputError(f"Expected names of columns on the first line of {path}; {_ADD_NAMES}.")
-    columns = _columns(lines[1:], header, path)
+    columns = _columns(list(lines), header, path)
     return {str(name): cells for name, cells in columns.items()}
 
 

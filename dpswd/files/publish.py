@@ -21,7 +21,7 @@ from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import Ledger
 from dpswd.errors import InputError
 from dpswd.estimators.adapter import PrivateAdapter
-from dpswd.estimators.generator import PrivateGenerator
+from dpswd.estimators.generator import PrivateGenerator, default_proportions
 from dpswd.files.card import Contents, card
 from dpswd.files.export import export, write_csv, write_folder
 from dpswd.files.manifest import MANIFEST, Manifest, sha256
@@ -68,7 +68,7 @@ def publish(
     out: str | Path,
     *,
     n: int | None = None,
-    proportions: str = "equal",
+    proportions: str | None = None,
     seed: int = 0,
     generator: bool = False,
     licence: str | None = None,
@@ -81,7 +81,8 @@ def publish(
             ``privacy.json``. The bundle of a classifier has the classifier and no records.
         out: The new folder.
         n: Number of synthetic records; by default as many as private ones, at most 10,000.
-        proportions: ``"equal"`` or ``"released"``, of the classes.
+        proportions: ``"equal"`` or ``"released"``, of the classes; by default, released ones of
+            tables and equal ones of images.
         seed: Seed of the records, which is public.
         generator: Whether the bundle gets the generator, too.
         licence: Licence of the records, as hubs name it; ``None`` leaves it to be filled in.
@@ -107,7 +108,8 @@ def publish(
     if n is not None:
         at_least(1, n=n)
     at_least(0, seed=seed)
-    choice(("equal", "released"), proportions=proportions)
+    if proportions is not None:
+        choice(("equal", "released"), proportions=proportions)
     run_dir = Path(run_dir)
     out = Path(out)
     check_new(out)
@@ -224,9 +226,13 @@ def _write_classifier(adapter: PrivateAdapter, folder: Path) -> Contents:
     return Contents.of_classifier(adapter.classifier_.space.shape, classes, adapter.verdict_)
 
 
-def _write_records(estimator: PrivateGenerator, folder: Path, n: int, proportions: str) -> Contents:
+def _write_records(
+    estimator: PrivateGenerator, folder: Path, n: int, proportions: str | None
+) -> Contents:
     """Draw records and write them, with a picture, as hubs read them."""
     generator = estimator.generator_
+    if proportions is None:
+        proportions = default_proportions(generator.sample_shape)
     records, labels = estimator.sample(n, proportions=proportions)
     classes: list[Any] | None = None
     names: tuple[str, ...] = ()
@@ -250,7 +256,7 @@ def _write_records(estimator: PrivateGenerator, folder: Path, n: int, proportion
         paths = [data_files]
         export(folder / data_files, records, labels, generator.layout)
         if generator.layout is not None and generator.layout.columns is not None:
-            values = {"synthetic": np.asarray(records)}
+            values = {"synthetic": generator.layout.numbers(records)}
             save_columns(folder / "columns.png", values, generator.layout.columns)
     return Contents.of_records(
         n,

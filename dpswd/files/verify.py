@@ -312,7 +312,7 @@ def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
 
 
 def front_matter(path: Path) -> dict[str, Any]:
-    """Return the YAML between the first two lines ``---`` of a card; empty if there is none."""
+    """Return the YAML between the first two lines ``---`` of a card; empty without these lines."""
     content: Any = None
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
         _, head, _ = path.read_text(encoding="utf-8").split("---\n", 2)

@@ -25,7 +25,7 @@ and 19). Everything else is post-processing.
 Each step takes released values and returns new ones; none changes a value that it was given. A step
 ``_release_...`` makes the release of one query, which draws the noise (:mod:`dpswd.queries`).
 
-Shapes: C classes (1 where there are none), K cells of all classes, D dimensions of the rows, p
+Shapes: C classes (1 without labels), K cells of all classes, D dimensions of the rows, p
 leading ones.
 """
 

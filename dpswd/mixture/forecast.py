@@ -160,7 +160,7 @@ class _Model:
 
     @property
     def n_groups(self) -> int:
-        """Number of classes, or 1 where there are none."""
+        """Number of classes, or 1 without labels."""
         return max(1, self.n_classes)
 
     @property

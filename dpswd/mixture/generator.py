@@ -10,7 +10,7 @@ curve T limits pixels to [0, 1], and clamping limits columns to their bounds. J 
 :mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released
 distributions of the columns of their class (:mod:`dpswd.mixture.columns`).
 
-Shapes: n records, C classes (1 where there are none), n_cells per class, D dimensions of the rows,
+Shapes: n records, C classes (1 without labels), n_cells per class, D dimensions of the rows,
     the p leading ones with covariances of cells. A latent code has D coordinates of rows, one that
     selects the cell, those of jitter, and one for every pixel of the residual.
 """

@@ -220,7 +220,7 @@ def read_pictures(directory: Path) -> dict[str, str]:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return the content of a file, ``None`` where there is none."""
+    """Return the content of a file, ``None`` of a file that does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

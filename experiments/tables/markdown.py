@@ -136,7 +136,7 @@ def to_markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _look_up(row: Row, keys: Sequence[str]) -> Any:
-    """Return the value under nested keys, ``None`` where there is none."""
+    """Return the value under nested keys, ``None`` if a key is missing."""
     value: Any = row
     for key in keys:
         value = value.get(key)

@@ -52,8 +52,24 @@ def test_draft_is_refused_until_it_is_confirmed(table, capsys):
     config = json.loads((table.parent / "run" / "privacy.json").read_text())
     assert "ward" in json.dumps(config)
     assert main(["sample", "run", "-n", "50", "--out", "more.csv"]) == 0
-    evaluate = ["evaluate", "more.csv", "people.csv", "--columns", "columns.yaml"]
-    assert main([*evaluate, "--target", "sick", "--classifiers", "logreg"]) == 0
+    reading = ["--columns", "columns.yaml", "--target", "sick"]
+    evaluate = ["evaluate", "more.csv", "people.csv", *reading]
+    assert main([*evaluate, "--classifiers", "logreg"]) == 0
+    attack = ["attack", "run", "people.csv", "more.csv", *reading]
+    assert main(attack) == 0
+    assert main(["attack", "run", "people.csv", "more.csv", "--target", "sick", "--out", "b"]) == 2
+    assert "--columns FILE of generate, evaluate and attack" in capsys.readouterr().err
+    assert main(["publish", "run", "--out", "bundle"]) == 0
+    assert main(["verify", "bundle"]) == 0
+    assert (table.parent / "bundle" / "columns.png").is_file()
+
+
+def test_a_guessed_identifier_is_a_draft(table, capsys):
+    draft = ["columns", "people.csv", "--out", "columns.yaml", "--target", "sick"]
+    assert main(draft) == 0
+    assert "id:\n  kind: identifier\n  draft: true" in (table.parent / "columns.yaml").read_text()
+    assert generate("--out", "run") == 2
+    assert "facts of column id that you have confirmed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,482 @@
+"""Public facts of one column, and the numbers of its cells."""
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpswd.errors import InputError
+
+# Facts that a column of each kind may state, besides those of every included column.
+_FACTS = {
+    "numeric": ("low", "high", "decimals", "decimal_mark", "thousands_mark"),
+    "integer": ("low", "high", "decimal_mark", "thousands_mark"),
+    "binary": ("categories",),
+    "nominal": ("categories", "other"),
+    "date": ("low", "high", "format"),
+    "datetime": ("low", "high", "format"),
+    "identifier": (),
+}
+_FACTS_OF_EVERY_INCLUDED_COLUMN = ("missing", "dtype")
+COLUMN_KINDS = tuple(_FACTS)
+
+# Texts of missing cells in lower case, besides the one that a column states.
+_MISSING_TEXTS = ("", "na", "n/a", "null", "none", "nan", "nat", "<na>")
+# Missing cells of Python, NumPy and pandas, as text.
+_MISSING_VALUES = ("None", "nan", "NaT", "<NA>")
+# Category of a cell that is in no list.
+_OTHER = "other"
+# Distance of the number of a missing cell from the lower bound, over the width of the bounds.
+_MISSING_GAP = 1e-3
+# Records are float32, exact to 24 binary digits. Numbers of a column are therefore counted from its
+# lower bound where a bound is beyond this one, or beyond so many widths of the bounds.
+_FAR = 2**20
+_FAR_WIDTHS = 16
+# Significant digits of a numeric column where no decimals are stated.
+_DIGITS = 5
+_SECONDS = {"date": 86_400, "datetime": 1}
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Public facts of one column; the table of :mod:`dpswd.columns` says which kind has which.
+
+    Args:
+        name: Name of the column.
+        kind: ``"numeric"``, ``"integer"``, ``"binary"``, ``"nominal"``, ``"date"``,
+            ``"datetime"`` or ``"identifier"``.
+        low: Lower bound: a number, or a date in ISO format.
+        high: Upper bound.
+        categories: What a cell can be, of binary and nominal columns.
+        missing: Whether a cell may be missing; or the text of a missing cell, such as ``"?"``.
+        decimals: Digits after the point of a generated number; by default, so many that the
+            width of the bounds has five digits.
+        decimal_mark: The mark between whole and decimal digits in text, such as ``","``.
+        thousands_mark: The mark between thousands in text, such as ``"."``; none by default.
+        format: Format of dates as in ``datetime.strptime``; ISO by default. Bounds are always in
+            ISO format.
+        dtype: Type of the column of a DataFrame, as pandas names it; by default, that of the
+            records. Empty for other tables.
+        other: Whether a cell that is in no category of a nominal column counts as ``other``; if
+            not, it is refused.
+
+    Raises:
+        InputError: If a fact is missing, does not fit the kind, or has no meaning for it.
+
+    Example:
+        >>> column = Column(name="sex", kind="nominal", categories=("F", "M"), missing=True)
+        >>> column.numbers(["M", "F", "", "x"], "people").tolist()
+        [2.0, 1.0, 0.0, 3.0]
+        >>> column.cells(column.numbers(["M", "", "x"], "people"))
+        ['M', None, 'other']
+    """
+
+    name: str
+    kind: str
+    low: Any = None
+    high: Any = None
+    categories: tuple[Any, ...] = ()
+    missing: bool | str = False
+    decimals: int | None = None
+    decimal_mark: str = "."
+    thousands_mark: str = ""
+    format: str = ""
+    dtype: str = ""
+    other: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse facts that are missing or do not fit; keep bounds and categories as plain values.
+
+        Plain values are text and numbers of Python, which the file of a generator can hold.
+        """
+        if self.kind not in COLUMN_KINDS:
+            kinds = ", ".join(COLUMN_KINDS)
+            raise InputError(
+                f"Expected kind of column {self.name} out of {kinds}, got {self.kind!r}."
+            )
+        self._check_meaning()
+        categories = tuple(_plain_category(self.name, category) for category in self.categories)
+        object.__setattr__(self, "categories", categories)
+        self._check_categories()
+        self._check_marks()
+        if "low" in _FACTS[self.kind]:
+            self._set_bounds()
+
+    def _facts_of_kind(self) -> list[str]:
+        """Return the facts that mean something for the kind of the column."""
+        if not self.is_included:
+            return []
+        return [*_FACTS[self.kind], *_FACTS_OF_EVERY_INCLUDED_COLUMN]
+
+    def _check_meaning(self) -> None:
+        """Refuse facts that mean nothing for the kind of the column."""
+        allowed = self._facts_of_kind()
+        defaults = Column.__dataclass_fields__
+        for fact, field in defaults.items():
+            if fact in ("name", "kind", *allowed):
+                continue
+            if getattr(self, fact) != field.default:
+                raise InputError(
+                    f"Expected {_listing(allowed)} of the {self.kind} column {self.name}, got "
+                    f"{fact}, which means nothing for this kind; leave it out."
+                )
+
+    def _check_categories(self) -> None:
+        """Refuse categories that are repeated, or are as many as no column of the kind has."""
+        texts = [_text(category) for category in self.categories]
+        if len(set(texts)) < len(texts):
+            raise InputError(
+                f"Expected different categories of column {self.name}, got a repeated one."
+            )
+        if self.kind == "nominal" and not texts:
+            raise InputError(
+                f"Expected categories of the nominal column {self.name}, got none; list what a "
+                "cell can be."
+            )
+        if self.kind == "binary" and len(texts) not in (0, 2):
+            raise InputError(
+                f"Expected two categories of the binary column {self.name}, got {len(texts)}; "
+                "a column of more is nominal."
+            )
+
+    def _check_marks(self) -> None:
+        """Refuse marks of numbers that cannot be told from digits or from each other."""
+        marks = (self.decimal_mark, self.thousands_mark)
+        is_plain = len(self.decimal_mark) == 1 and len(self.thousands_mark) <= 1
+        if not is_plain or any(mark.isdigit() or mark in ("+", "-") for mark in marks if mark):
+            raise InputError(
+                f"Expected decimal_mark and thousands_mark of column {self.name} as one character "
+                f"each, such as ',' and '.', got {self.decimal_mark!r} and "
+                f"{self.thousands_mark!r}."
+            )
+        if self.decimal_mark == self.thousands_mark:
+            raise InputError(
+                f"Expected two different marks of column {self.name}, got {self.decimal_mark!r} as "
+                "decimal_mark and thousands_mark."
+            )
+
+    def _set_bounds(self) -> None:
+        """Keep bounds as plain values; refuse those that are missing, or not increasing."""
+        try:
+            low = self._plain_bound(self.low)
+            high = self._plain_bound(self.high)
+            width = self._coordinate(high) - self._coordinate(low)
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            width = math.nan
+        if not 0 < width < math.inf:
+            expected = {"date": " as dates in ISO format", "datetime": " as dates in ISO format"}
+            expected["integer"] = " as whole numbers"
+            raise InputError(
+                f"Expected low < high{expected.get(self.kind, '')} of the {self.kind} column "
+                f"{self.name}, got low={self.low}, high={self.high}; state what its cells can be."
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def _plain_bound(self, bound: Any) -> int | float | str:
+        """Return a bound as a number of Python, or as a date in ISO format."""
+        if self.kind in _SECONDS:
+            moment = _moment(bound, "")
+            if self.kind == "date":
+                return moment.date().isoformat()
+            return moment.isoformat(sep=" ")
+        if self.kind == "integer":
+            try:
+                exact = int(bound)
+            except ValueError:  # text with a decimal point, such as 10.0
+                exact = int(float(bound))
+            if exact != float(bound):
+                raise ValueError("no whole number")
+            return exact
+        number = float(bound)
+        if number.is_integer() and abs(number) < _FAR:
+            return int(number)
+        return number
+
+    @property
+    def is_included(self) -> bool:
+        """Whether the column is part of the records; identifiers are left out."""
+        return self.kind != "identifier"
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether a cell is one of several categories."""
+        return self.kind in ("binary", "nominal")
+
+    @property
+    def number_kind(self) -> str:
+        """Kind of the numbers, out of :data:`dpswd.bins.KINDS`."""
+        if self.kind in ("numeric", "nominal"):
+            return self.kind
+        if self.kind == "binary" and not self.missing:
+            return "binary"
+        return "integer"
+
+    @property
+    def number_bounds(self) -> tuple[float, float]:
+        """Bounds of the numbers; the lower one is that of a missing cell, if cells may be missing.
+
+        Example:
+            >>> Column(name="age", kind="integer", low=0, high=120, missing=True).number_bounds
+            (-1.0, 120.0)
+        """
+        if self.missing:
+            return self._missing_number, self._last
+        return self._first, self._last
+
+    @cached_property
+    def _origin(self) -> float:
+        """Coordinate whose number is 0."""
+        low = self._coordinate(self.low)
+        high = self._coordinate(self.high)
+        largest = max(abs(low), abs(high))
+        if self.kind in _SECONDS or largest > min(_FAR, _FAR_WIDTHS * (high - low)):
+            return low
+        return 0.0
+
+    @cached_property
+    def _first(self) -> float:
+        """Least number of a cell that is not missing."""
+        if not self.has_categories:
+            return self._coordinate(self.low) - self._origin
+        if self.missing:
+            return 1.0
+        return 0.0
+
+    @cached_property
+    def _last(self) -> float:
+        """Largest number."""
+        if self.has_categories:
+            return self._first + len(self._listed) - 1
+        return self._coordinate(self.high) - self._origin
+
+    @cached_property
+    def _missing_number(self) -> float:
+        """Number of a missing cell."""
+        if self.kind == "numeric":
+            return self._first - _MISSING_GAP * (self._last - self._first)
+        return self._first - 1
+
+    @cached_property
+    def _listed(self) -> list[Any]:
+        """Categories in the order of their numbers; ``other`` is the last, if it is not stated."""
+        if self.kind == "binary" and not self.categories:
+            return [0, 1]
+        categories = list(self.categories)
+        if self.kind == "nominal" and self.other and _OTHER not in map(_text, categories):
+            categories.append(_OTHER)
+        return categories
+
+    @cached_property
+    def _numbers_of_categories(self) -> Mapping[str, float]:
+        """Number of each category by its text; empty for other kinds."""
+        numbers: dict[str, float] = {}
+        if not self.has_categories:
+            return numbers
+        for position, category in enumerate(self._listed):
+            numbers[_text(category)] = self._first + position
+        if self.kind == "binary" and not self.categories:
+            numbers["False"] = numbers["0"]
+            numbers["True"] = numbers["1"]
+        return numbers
+
+    def numbers(self, cells: Any, data: str, first_line: int = 1) -> NDArray[np.float64]:
+        """Return the number of every cell.
+
+        Args:
+            cells: Cells (n,), text or values.
+            data: Name of the table, for messages.
+            first_line: Number of the line of the first cell, for messages.
+
+        Raises:
+            InputError: If a cell does not fit the facts. The message names the line, not the cell.
+        """
+        numbers = np.empty(len(cells))
+        known: dict[str, float] = {}  # of texts that were converted before
+        for index, cell in enumerate(cells):
+            if isinstance(cell, str) and cell in known:
+                numbers[index] = known[cell]
+                continue
+            try:
+                numbers[index] = self._number(cell)
+            except (AttributeError, TypeError, ValueError, OverflowError):
+                raise InputError(
+                    f"Expected {self._expected_cell()} in column {self.name} of {data}, got "
+                    f"another cell in line {first_line + index}; correct it, or the facts of the "
+                    f"column ({', '.join(self._facts_of_kind())})."
+                ) from None
+            if isinstance(cell, str):
+                known[cell] = float(numbers[index])
+        return numbers
+
+    def _number(self, cell: Any) -> float:
+        """Return the number of one cell; ValueError if it does not fit."""
+        text = _text(cell)
+        is_value = not isinstance(cell, str)
+        is_missing_value = is_value and text in _MISSING_VALUES
+        if text in self._numbers_of_categories and not is_missing_value:
+            return self._numbers_of_categories[text]
+        if is_missing_cell(cell) or text == self.missing:
+            if not self.missing:
+                raise ValueError("a missing cell")
+            return self._missing_number
+        if self.kind == "nominal" and self.other:
+            return self._numbers_of_categories[_OTHER]
+        if self.has_categories:
+            raise ValueError("no category")
+        number = self._coordinate(cell, self.format) - self._origin
+        if self.kind != "numeric":
+            number = round(number)
+        if math.isnan(number):
+            raise ValueError("no number")
+        return min(max(number, self._first), self._last)
+
+    def _coordinate(self, cell: Any, date_format: str = "") -> float:
+        """Return a number, or a date as days or seconds after 1970."""
+        if self.kind in _SECONDS:
+            elapsed = _moment(cell, date_format) - _EPOCH
+            return math.floor(elapsed.total_seconds() / _SECONDS[self.kind])
+        if not isinstance(cell, str):
+            return float(cell)
+        if "_" in cell:  # Python reads 1_5 as 15
+            raise ValueError("an underscore")
+        text = cell
+        if self.thousands_mark:
+            text = text.replace(self.thousands_mark, "")
+        if self.decimal_mark != ".":
+            if "." in text:
+                raise ValueError("another decimal mark")
+            text = text.replace(self.decimal_mark, ".")
+        return float(text)
+
+    def _expected_cell(self) -> str:
+        """Return what a cell must be, for a message."""
+        if self.kind == "nominal":
+            return "a listed category"
+        if self.kind == "binary":
+            return " or ".join(map(_text, self._listed))
+        if self.kind in _SECONDS:
+            return f"a {self.kind} ({self.format or 'as in 2026-01-31'}, no time zone)"
+        if self.decimal_mark != ".":
+            return f"a number with decimal_mark {self.decimal_mark!r}"
+        return "a number"
+
+    def cells(self, numbers: NDArray[Any]) -> list[Any]:
+        """Return the cells of generated numbers (n,); ``None`` for a missing one."""
+        lowest = -math.inf
+        if self.missing:
+            lowest = (self._missing_number + self._first) / 2
+        cells: list[Any] = []
+        for number in np.asarray(numbers, dtype=np.float64).tolist():
+            if number < lowest:
+                cells.append(None)
+            else:
+                cells.append(self._cell(min(max(number, self._first), self._last)))
+        return cells
+
+    def _cell(self, number: float) -> Any:
+        """Return the cell of one number within the bounds."""
+        if self.has_categories:
+            return self._listed[round(number - self._first)]
+        if self.kind in _SECONDS:
+            return self._date(round(number))
+        if self.kind == "integer":
+            return round(number) + round(self._origin)
+        digits = self.decimals
+        if digits is None:
+            width = float(self.high) - float(self.low)
+            digits = max(0, _DIGITS - math.ceil(math.log10(width)))
+        return round(number + self._origin, digits)
+
+    def _date(self, number: int) -> Any:
+        """Return the date of a whole number: text, or a datetime for a column of such dates."""
+        seconds = (number + self._origin) * _SECONDS[self.kind]
+        moment = _EPOCH + datetime.timedelta(seconds=seconds)
+        if self.dtype.startswith("datetime64"):
+            return moment
+        if self.format:
+            return moment.strftime(self.format)
+        if self.kind == "date":
+            return moment.date().isoformat()
+        return moment.isoformat(sep=" ")
+
+    def as_text(self, cells: Iterable[Any]) -> list[str]:
+        """Return cells as a ``.csv`` file has them.
+
+        Example:
+            >>> euros = Column(name="a", kind="numeric", low=0, high=9, decimal_mark=",")
+            >>> euros.as_text([1.5, 2.25])
+            ['1,5', '2,25']
+        """
+        missing_text = ""
+        if isinstance(self.missing, str):
+            missing_text = self.missing
+        texts = []
+        for cell in cells:
+            if _is_missing_value(cell):
+                texts.append(missing_text)
+            elif isinstance(cell, float):
+                texts.append(str(cell).replace(".", self.decimal_mark))
+            else:
+                texts.append(str(cell))
+        return texts
+
+
+def is_missing_cell(cell: Any) -> bool:
+    """Return whether a cell is missing: no value, or a text that stands for none."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in _MISSING_TEXTS
+    return _is_missing_value(cell)
+
+
+def _is_missing_value(cell: Any) -> bool:
+    """Return whether a cell is None, NaN, or NaT or NA of pandas; no text is."""
+    return not isinstance(cell, str) and str(cell) in _MISSING_VALUES
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as text; whole numbers have no decimal point."""
+    if isinstance(cell, float | np.floating) and math.isfinite(cell) and cell == int(cell):
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _moment(cell: Any, date_format: str) -> datetime.datetime:
+    """Return a date as a datetime; text is in a format, or in ISO format without one."""
+    moment = cell
+    if isinstance(cell, np.datetime64):
+        moment = cell.astype("datetime64[us]").item()
+    if isinstance(cell, str) and date_format:
+        moment = datetime.datetime.strptime(cell.strip(), date_format)
+    elif isinstance(cell, str):
+        moment = datetime.datetime.fromisoformat(cell.strip())
+    if not isinstance(moment, datetime.datetime):
+        moment = datetime.datetime(moment.year, moment.month, moment.day)
+    if moment.tzinfo is not None:
+        raise ValueError("a time zone")
+    return moment
+
+
+def _plain_category(name: str, category: Any) -> Any:
+    """Return a category as text or a number of Python."""
+    if isinstance(category, np.generic):
+        category = category.item()
+    if not isinstance(category, str | bool | int | float) or _is_missing_value(category):
+        raise InputError(
+            f"Expected categories of column {name} as text or numbers, got "
+            f"{type(category).__name__}; convert them, and state missing cells by missing."
+        )
+    return category
+
+
+def _listing(words: list[str]) -> str:
+    """Return words as a list in a sentence."""
+    if not words:
+        return "no facts"
+    return "facts out of " + ", ".join(words)
