@@ -31,6 +31,7 @@ from dpswd import __version__
 from dpswd._files import atomic_write
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._sorting import sort_rows_with_order
+from dpswd._symmetric import principal_axes
 from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
@@ -364,9 +365,7 @@ class PrincipalSlices(nn.Module):
         least = _LEAST_VARIANCE * float(diagonal.mean().clamp(min=_TINY_NORM))
         prior = torch.diag(diagonal.clamp(min=least))
         pulled = pulled_covariances(covariance, prior, covariance.new_tensor(noise))
-        variances, vectors = torch.linalg.eigh(nearest_spectrum(pulled))
-        variances = variances.flip(0)
-        vectors = vectors.flip(1)
+        variances, vectors = principal_axes(nearest_spectrum(pulled))
         r = self.plan.n_directions
         leading = variances[:r].clamp(min=max(least, _TINY_NORM))
         weights = leading.pow(-_POWER / 2)

@@ -14,6 +14,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
+from dpswd._symmetric import with_fixed_signs
 from dpswd.bins import Bins
 
 __all__ = ["ColumnEstimate", "NormalScores", "category_order", "estimate"]
@@ -208,7 +209,8 @@ def category_order(bins: Bins, estimated: ColumnEstimate) -> Tensor:
         if len(joint) > 1:
             expected = parts[:, None] * frequencies
             residuals = (joint - expected) / expected.clamp(min=_LEAST_MASS).sqrt()
-            axis = torch.linalg.svd(residuals, full_matrices=False).Vh[0]
+            axes = torch.linalg.svd(residuals, full_matrices=False).Vh
+            (axis,) = with_fixed_signs(axes[:1])
             coordinates = axis / frequencies.clamp(min=_LEAST_MASS).sqrt()
         order[column, :count] = coordinates.argsort(stable=True)
     return order

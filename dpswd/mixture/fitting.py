@@ -40,7 +40,7 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd._provenance import mark_runs
-from dpswd._symmetric import root
+from dpswd._symmetric import principal_axes, root
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
@@ -465,7 +465,7 @@ def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float
     within = moments.nearest_spectrum(released.sum(0) / n)
     apart = classes.means - classes.overall
     between = (apart * classes.parts[:, None]).T @ apart
-    directions = torch.linalg.eigh(within + between).eigenvectors.flip(1)
+    _, directions = principal_axes(within + between)
     pooled = directions.T @ within @ directions
     if pooled_only:
         covariances = pooled.expand(len(classes.counts), -1, -1)
