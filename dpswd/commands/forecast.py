@@ -51,6 +51,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     )
     structure = estimator.forecast(public.shape, public.n, public.n_classes)
     text = str(structure)
+    clouds = structure.clouds(public.n)
+    if clouds is not None:
+        text += f"\n{clouds}"
     if arguments.class_sizes is not None:
         _check_sizes(arguments.class_sizes, public)
         text += f"\n{structure.rarest(arguments.class_sizes)}"

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.commands._options import (
     CONSTANTS,
@@ -144,7 +145,10 @@ def generate(
     at_least(1, n=n)
     if proportions is None:
         proportions = default_proportions(records.shape)
-    estimator = PrivateGenerator(**options, **constants, run_dir=directory, verbose=False)
+    estimator = PrivateGenerator(
+        **options, **constants, per_unit=records.per_unit, run_dir=directory, verbose=False
+    )
+    _warn_of_clouds(estimator, records)
     estimator.fit(records)
     files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
     expectation = estimator.generator_.structure.verdict
@@ -172,6 +176,14 @@ def generate(
         "summary": estimator.guarantee_.line(),
         "next": shlex.join(next_command),
     }
+
+
+def _warn_of_clouds(estimator: "PrivateGenerator", records: "PrivateRecords") -> None:
+    """Say so where photographs are so few that clouds are to be expected."""
+    structure = estimator.forecast(records.shape, records.n_entries, records.n_classes)
+    clouds = structure.clouds(records.n_entries)
+    if clouds is not None:
+        say(clouds)
 
 
 def _write(

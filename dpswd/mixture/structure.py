@@ -38,6 +38,9 @@ MOMENT_BOUND = 0.7
 _MEANS_SIGNAL = 80.0
 # Signal from which on directions of variety within classes do.
 _VARIETY_SIGNAL = 2000.0
+# Signal from which on synthetic photographs show a subject that is centred in all of them: faces do
+# (docs/howto/photographs.md).
+_SUBJECT_SIGNAL = 5000.0
 # Signal of columns, N mu / sqrt(2 d), from which on the distributions of all classes together are
 # released. Both figures were chosen on tables of 124 to 25,000 records (docs/tables-results.md).
 COLUMN_SIGNAL = 90.0
@@ -167,6 +170,23 @@ class Structure:
             return f"Expect noise: {remedy}."
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({self._size_line()})."
+
+    def clouds(self, n: int) -> str | None:
+        """Say that photographs will be clouds, and how many would do; ``None`` if they are not.
+
+        Args:
+            n: Number of records of the forecast.
+        """
+        if not self.size or self.sample_shape[0] != 3 or self.signal >= _SUBJECT_SIGNAL:
+            return None
+        least = n * _SUBJECT_SIGNAL / self.signal
+        unit = 10 ** max(0, math.floor(math.log10(least)) - 1)  # two digits
+        enough = math.ceil(least / unit) * unit
+        return (
+            f"Expect clouds of colour in place of photographs: {n:,} records are too few at this "
+            f"budget. About {enough:,} would show a subject that is centred in every photograph, "
+            "such as a face; scenes of all kinds stay clouds."
+        )
 
     def rarest(
         self, sizes: Sequence[float], *, released: bool = False, counted: str = "records"

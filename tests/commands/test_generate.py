@@ -63,6 +63,9 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     directory = place / "runs" / "photos"
     assert {path.name for path in directory.iterdir()} == FILES | {"samples.png"}
     assert (result["n_records"], result["n_synthetic"]) == (60, 60)
+    # 60 photographs are too few even at this budget; scans of one channel are not photographs
+    words = ("forecast", "--shape", "12,12,3", "--n", "60", "--n-classes", "2", "--epsilon", "300")
+    assert "Expect clouds" in answer(capfd, *words)["text"]
     assert result["guarantee"]["sound"]
     assert result["next"].startswith("dpswd sample runs/photos/generator.pt")
     assert privacy(directory)["epsilon"] == pytest.approx(
@@ -306,6 +309,18 @@ def test_pictures_of_real_records_are_not_written_to_a_run(capfd, place, monkeyp
         assert "which exists" in refused(capfd, *words)
         swapped = ("evaluate", real, run / "synthetic.npz", "--out", place / "private" / "run")
         assert "which exists" in refused(capfd, *swapped)
+
+
+def test_clouds_are_announced_before_anything_is_spent(capfd, place):
+    folder = pictures(place / "photos")
+    capfd.readouterr()
+    assert main(["generate", str(folder), *STATED, "--epsilon", "300"]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("Expect clouds")]
+    assert "60 records are too few" in line
+    # the run is not started where it cannot be
+    assert main(["generate", str(folder), *STATED, "--epsilon", "300"]) == 2
+    assert "Expect clouds" not in capfd.readouterr().err
 
 
 def test_records_of_one_class_can_be_evaluated(capfd, place):

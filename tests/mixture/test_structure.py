@@ -118,3 +118,20 @@ def test_structure_refuses_shares_of_other_releases_than_its_sizes_ask_for():
     structure = forecast(5000, (10,), 2, 2.0)
     with pytest.raises(InputError, match="cell_moments"):
         dataclasses.replace(structure, n_cells=1)
+
+
+def test_few_photographs_are_said_to_become_clouds_and_enough_are_not():
+    photograph = (3, 64, 64)
+    few = forecast(1000, photograph, 2, MU)
+
+    def number(line):
+        return int(re.search(r"About ([\d,]+) would", line)[1].replace(",", ""))
+
+    enough = number(few.clouds(1000))
+    assert forecast(enough, photograph, 2, MU).clouds(enough) is None
+    assert forecast(enough * 8 // 10, photograph, 2, MU).clouds(enough * 8 // 10) is not None
+    # half of the budget needs twice as many
+    more = number(forecast(1000, photograph, 2, MU / 2).clouds(1000))
+    assert more == pytest.approx(2 * enough, rel=0.1)
+    for shape in (IMAGE, (64,)):
+        assert forecast(1000, shape, 2, MU).clouds(1000) is None
