@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.accounting.accountant import PrivacyAccountant as PrivacyAccountant
     from dpswd.accounting.calibrate import calibrate_sigma as calibrate_sigma
     from dpswd.budget.budget import Budget as Budget
+    from dpswd.distance import PrivateDistance as PrivateDistance
+    from dpswd.distance import private_distance as private_distance
     from dpswd.errors import BudgetExceededError as BudgetExceededError
     from dpswd.errors import DpswdError as DpswdError
     from dpswd.errors import InputError as InputError
@@ -49,6 +51,7 @@ _NAMES = {  # by module
     "accounting.calibrate": ["calibrate_sigma"],
     "estimators.adapter": ["PrivateAdapter"],
     "budget.budget": ["Budget"],
+    "distance": ["PrivateDistance", "private_distance"],
     "errors": [
         "BudgetExceededError",
         "DpswdError",

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,12 +22,13 @@ from dpswd._distributed import Processes
 from dpswd._kernels import (
     Projections,
     padded_block_means,
+    plain_padded_block_means,
     power_cost,
     project,
     sum_over_projections,
 )
 from dpswd._sorting import sort_rows
-from dpswd._validate import padded_size, tensor
+from dpswd._validate import choice, padded_size, tensor
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -38,6 +39,8 @@ from dpswd.slices import random_projections
 from dpswd.structured import StructuredProjections, fixed_point_frame
 
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
+
+Reduction = Literal["mean", "max", "energy"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -145,6 +148,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         mechanism: The mechanism of a release. Its ``sigma`` must be set before the first release.
         p: Order of the distance, at least 1.
         root: Whether the distance is returned in place of its p-th power.
+        reduction: ``"mean"`` over the slices; ``"max"``, the largest of them, as in the max-sliced
+            distance; or ``"energy"``, their mean with weights in proportion to themselves. All
+            three are post-processing of released slices (docs/theory/private-side.md, Proposition
+            36). Noise adds to every slice, so that the largest one is biased upwards.
         recorder: Object that records every release before it is made; ``PrivacyBudget`` and
             ``Budget`` set it.
 
@@ -152,7 +159,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         InputError: If ``mechanism`` is not a ProjectionMechanism, or p < 1.
 
     References:
-        | Rakotomamonjy2021, Algorithm 1 and Section 3.
+        | Rakotomamonjy2021, Algorithm 1 and Section 3; Deshpande2019 (largest slice); Nguyen2023
+          (energy).
 
     Example:
         >>> mechanism = ProjectionMechanism(dim=5, n_projections=20, sigma=0.1, batch_size=64)
@@ -169,6 +177,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         *,
         p: float = 2,
         root: bool = False,
+        reduction: Reduction = "mean",
         recorder: Recorder | None = None,
     ) -> None:
         if not isinstance(mechanism, ProjectionMechanism):
@@ -177,8 +186,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
         check_order(p)
         super().__init__(mechanism, recorder)
+        choice(("mean", "max", "energy"), reduction=reduction)
         self.p = p
         self.root = root
+        self.reduction = reduction
 
     def forward(
         self,
@@ -333,7 +344,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self._check_public(public, public_labels)
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
-            if public_labels is None:
+            if self.reduction != "mean":
+                power = self._reduced(self._slices(release, rows, public_labels))
+            elif public_labels is None:
                 power = _distance(release, rows, release.values, self.p)
             else:
                 power = self._distance_of_classes(release, rows, public_labels)
@@ -341,6 +354,41 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             smallest = torch.finfo(power.dtype).tiny  # the root has no derivative at zero
             return power.clamp(min=smallest) ** (1 / self.p)
         return power
+
+    def slice_distances(
+        self, release: Release, public: Tensor, public_labels: Tensor | None = None
+    ) -> Tensor:
+        """Return the p-th powers (k,) of the distances along all slices. Post-processing.
+
+        Their mean is :meth:`distance`; with labels they are means over classes. Any function of
+        them, such as the largest or a weighted mean, is post-processing, too.
+        """
+        self._check_public(public, public_labels)
+        with torch.autocast(public.device.type, enabled=False):
+            rows = public.to(torch.promote_types(public.dtype, torch.float32))
+            return self._slices(release, rows, public_labels)
+
+    def _slices(self, release: Release, rows: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the p-th powers (k,) of the distances along all slices, of rows (n, d)."""
+        if labels is None:
+            return _slice_powers(release, rows, release.values, self.p, len(rows))
+        is_noisy_rows = release.mechanism.statistic == "rows"
+        powers = []
+        for c, values in enumerate(release.values):
+            member = labels == c
+            if is_noisy_rows:  # a row of another class counts as zero, as among the private rows
+                of_class = rows * member[:, None]
+            else:
+                of_class = rows[member]
+            powers.append(_slice_powers(release, of_class, values, self.p, len(rows)))
+        return torch.stack(powers).mean(0)
+
+    def _reduced(self, slices: Tensor) -> Tensor:
+        """Return the largest of slices (k,), or their mean with weights as themselves."""
+        if self.reduction == "max":
+            return slices.max()
+        total = slices.sum().clamp(min=torch.finfo(slices.dtype).tiny)
+        return (slices * slices).sum() / total
 
     @torch.no_grad()
     def estimate(
@@ -387,16 +435,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             means = padded_block_means(columns, len(rows), mechanism.n_values)
             squares.append((means - released).square().mean(0))
         of_columns = torch.stack(squares).mean(0) - mechanism.sigma**2
-        parts = of_columns
-        size = mechanism.dim  # of a basis or frame, whose directions are dependent
-        if mechanism.kind == "structured":
-            size = padded_size(mechanism.dim)
-        n_bases = mechanism.n_projections // size
-        if mechanism.kind != "iid" and n_bases > 1:
-            whole = of_columns[: n_bases * size]
-            parts = whole.view(n_bases, size).mean(1)
-        error = parts.std() / math.sqrt(len(parts))
-        return DistanceEstimate(float(of_columns.mean()), float(error))
+        return estimate_of_slices(of_columns, mechanism)
 
     def _distance_of_classes(self, release: Release, rows: Tensor, labels: Tensor) -> Tensor:
         """Return the mean over classes of the distance of public rows (n, d) to a release."""
@@ -503,6 +542,23 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
 
 
+def estimate_of_slices(slices: Tensor, mechanism: ProjectionMechanism) -> DistanceEstimate:
+    """Return the mean of independent estimates (k,) along the slices of a mechanism, and its error.
+
+    Directions of a basis or frame are dependent; where there are several, their means are not.
+    """
+    parts = slices
+    size = mechanism.dim  # of a basis or frame
+    if mechanism.kind == "structured":
+        size = padded_size(mechanism.dim)
+    n_bases = mechanism.n_projections // size
+    if mechanism.kind != "iid" and n_bases > 1:
+        whole = slices[: n_bases * size]
+        parts = whole.view(n_bases, size).mean(1)
+    error = parts.std() / math.sqrt(len(parts))
+    return DistanceEstimate(float(slices.mean()), float(error))
+
+
 def _restored(projections: Projections, mechanism: ProjectionMechanism) -> Projections:
     """Return the directions of a release from its tensor.
 
@@ -561,6 +617,25 @@ def _distance(
             return wasserstein_1d(blurred, target[0], p).mean()
     cost = partial(_cost, target=target, size=size, p=p)
     return sum_over_projections(cost, projections, public, groups=len(target), blur=blur)
+
+
+def _slice_powers(release: Release, public: Tensor, values: Tensor, p: float, size: int) -> Tensor:
+    """Return the p-th powers (k,) of the distances of public rows to released values (m, k).
+
+    Args:
+        release: The release, for its directions and its mechanism.
+        public: Rows (n, d).
+        values: Released values (m, k).
+        p: Order of the distance.
+        size: Number of rows, n or more, up to which they are filled with zeros.
+    """
+    projected = project(public, _converted(release.projections, public))
+    target = values.to(projected)
+    if release.mechanism.statistic == "rows":  # the smoothed distance: public rows get noise, too
+        blurred = projected + release.mechanism.sigma * torch.randn_like(projected)
+        return wasserstein_1d(blurred, target, p)
+    means = plain_padded_block_means(projected, size, len(target))
+    return (means - target).abs().pow(p).mean(0)
 
 
 def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int, p: float) -> Tensor:

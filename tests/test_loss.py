@@ -213,6 +213,57 @@ def test_estimate_needs_block_means_along_several_directions(make):
         loss.estimate(release, sample(8))
 
 
+@STATISTICS
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_slices_have_the_distance_as_their_mean(make, p, labelled):
+    labels = torch.arange(8) % 2 if labelled else None
+    loss = DPSlicedWassersteinLoss(make(sigma=TINY, n_classes=2 if labelled else None), p=p)
+    release = loss.release(batch_of(loss, sample(8), labels))
+    public = sample(8, seed=1)
+    slices = loss.slice_distances(release, public, labels)
+    assert slices.shape == (6,)
+    assert float(slices.mean()) == pytest.approx(
+        float(loss.distance(release, public, labels)), abs=1e-9
+    )
+
+
+@STATISTICS
+def test_reductions_lie_between_the_mean_and_the_largest_slice(make):
+    private, public = sample(8), sample(12, seed=1).requires_grad_()
+    losses = {
+        name: DPSlicedWassersteinLoss(make(sigma=TINY), reduction=name)
+        for name in ("mean", "energy", "max")
+    }
+    release = losses["mean"].release(private)  # which does not depend on the reduction
+    slices = losses["mean"].slice_distances(release, public)
+    values = {name: loss.distance(release, public) for name, loss in losses.items()}
+    assert values["max"].item() == pytest.approx(slices.max().item(), rel=1e-6)
+    weighted = (slices / slices.sum()) @ slices
+    assert values["energy"].item() == pytest.approx(weighted.item(), rel=1e-6)
+    assert values["mean"] < values["energy"] < values["max"]  # control: they differ
+    for value in values.values():
+        (gradient,) = torch.autograd.grad(value, public, retain_graph=True)
+        assert bool(gradient.any())
+
+
+def test_equal_slices_have_one_value_for_every_reduction():
+    mechanism = quantiles_mechanism(dim=2, n_projections=2, kind="orthogonal", sigma=TINY)
+    private = torch.zeros(8, 2, dtype=torch.float64)
+    loss = DPSlicedWassersteinLoss(mechanism, reduction="energy")
+    release = loss.release(private)
+    # along (1, 1) / sqrt(2) in the directions' own frame, both slices are equal
+    public = (release.projections.sum(1) / 4).expand(8, 2)
+    slices = loss.slice_distances(release, public)
+    assert float(slices.max()) == pytest.approx(float(slices.min()), rel=1e-6)
+    assert float(loss.distance(release, public)) == pytest.approx(float(slices.mean()), rel=1e-6)
+
+
+def test_an_unknown_reduction_is_refused():
+    with pytest.raises(InputError, match="reduction"):
+        DPSlicedWassersteinLoss(wide_mechanism(), reduction="median")
+
+
 def test_order_below_one_is_refused():
     with pytest.raises(InputError, match="order p"):
         DPSlicedWassersteinLoss(wide_mechanism(), p=0.5)
