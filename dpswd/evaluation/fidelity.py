@@ -98,7 +98,8 @@ def frechet(a: Array, b: Array) -> float:
     squares = np.linalg.eigvalsh(root_a @ covariance_b @ root_a)
     cross = np.sqrt(squares.clip(min=0)).sum()
     between_means = np.square(a.mean(0) - b.mean(0)).sum()
-    return float(between_means + np.trace(covariance_a) + np.trace(covariance_b) - 2 * cross)
+    distance = between_means + np.trace(covariance_a) + np.trace(covariance_b) - 2 * cross
+    return max(0.0, float(distance))
 
 
 def covered(points: Array, centres: Array) -> float:

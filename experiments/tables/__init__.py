@@ -15,7 +15,15 @@ from typing import Any
 from dpswd._files import write_json
 from experiments.generation.stand_ins import BUDGETS, of_all_records
 from experiments.results import RESULTS, ROOT, Result, read_result
-from experiments.tables import accounting, adaptation, audit, columns, generation, performance
+from experiments.tables import (
+    accounting,
+    adaptation,
+    audit,
+    columns,
+    evaluation,
+    generation,
+    performance,
+)
 
 STAND_INS = ROOT / "dpswd" / "mixture" / "stand_ins.json"  # read by ``dpswd forecast``
 MARKS = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -38,6 +46,8 @@ TABLES = {
     "gpu_steps": Source("gpu", performance.gpu_steps),
     "adaptation_module": Source("adaptation_module", adaptation.adaptation_module),
     "adaptation_sizes": Source("adaptation_module", adaptation.adaptation_sizes),
+    "evaluation_images": Source("evaluation_examples", evaluation.evaluation_images),
+    "evaluation_tables": Source("evaluation_examples", evaluation.evaluation_tables),
     "front": Source("generation", generation.front),
     "generation_compared": Source("generation", generation.generation_compared),
     "generation_baselines": Source("generation", generation.generation_baselines),
