@@ -14,7 +14,7 @@ import secrets
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -45,6 +45,12 @@ __all__ = ["NOISE_FREE", "Budget"]
 NOISE_FREE = (
     "NOT PRIVATE: target_epsilon=inf adds no noise to any release; use it on public stand-ins of "
     "records only."
+)
+
+# Said before anything else of a run whose noise has a fixed seed.
+FIXED_SEED = (
+    "NOT PRIVATE: a fixed noise_seed makes the noise of this run repeatable; it is for tests only, "
+    "leave it out."
 )
 
 # What the config of a resumed run may state in another way: a file may have been renamed, and facts
@@ -135,6 +141,7 @@ class RunBudget(Recorder):
         self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
         self._unfinished: Mechanism | None = None  # of the last release, which is to be drawn again
         self._is_running = False
+        self._has_warned = False  # of a fixed seed
         # No thread may release between the check of another thread and its ledger entry.
         self._threads = threading.Lock()
 
@@ -322,6 +329,7 @@ class RunBudget(Recorder):
         written.
         """
         check_joined()
+        self.warn_of_fixed_seed([part for part, _ in parts])
         requests = [
             ReleaseRequest(setting.of_units(part.mechanism), n, part.share) for part, n in parts
         ]
@@ -333,6 +341,13 @@ class RunBudget(Recorder):
             part.mechanism = planned.mechanism  # has its sigma now
             part.recorder = self
         self._is_running = True
+
+    def warn_of_fixed_seed(self, parts: Iterable[Releasing[Any]]) -> None:
+        """Warn once, on rank 0, if the noise of a part has a fixed seed."""
+        has_seed = any(part.mechanism.noise_seed is not None for part in parts)
+        if has_seed and not self._has_warned and Processes().rank == 0:
+            self._has_warned = True
+            warnings.warn(FIXED_SEED, PrivacyWarning, stacklevel=2)
 
     def read(self, setting: RunSetting) -> None:
         """Read the ledger of a resumed run, so that the run can be stated.
@@ -477,6 +492,16 @@ class RunBudget(Recorder):
         if self.n_releases == 0:
             return 0.0
         return self.plan.epsilon_after(self._n_made[self.mechanism])
+
+    def spent_by_accountant(self) -> dict[str, float]:
+        """Return an upper bound of the epsilon that is spent so far, by each accountant.
+
+        The dictionary is empty without subsampling, where the accountants hardly differ. An
+        accountant without a bound is left out.
+        """
+        if self.n_releases == 0:
+            return {}
+        return self.plan.epsilons_after(self._n_made[self.mechanism])
 
     def statement(self) -> RunStatement:
         """Return the content of ``privacy.json``.

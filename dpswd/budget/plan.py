@@ -134,6 +134,9 @@ class Plan:
     _epsilon_by_count: dict[int, float] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _epsilons_by_count: dict[int, dict[str, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _by_accountant: dict[str, float | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -281,15 +284,36 @@ class Plan:
         All releases of the other mechanisms count. The number is rounded up, to a power of two or
         to a sixteenth of the plan, whichever is less, so that few values are computed in a run.
         """
-        *queries, last = self.parts
+        count = self._shown_count(n_releases)
+        if count not in self._epsilon_by_count:
+            account = self._account_after(count)
+            self._epsilon_by_count[count] = account.get_epsilon(self.target.delta)
+        return self._epsilon_by_count[count]
+
+    def epsilons_after(self, n_releases: int) -> dict[str, float]:
+        """Return :meth:`epsilon_after` by each accountant that has a bound.
+
+        The dictionary is empty without subsampling.
+        """
+        count = self._shown_count(n_releases)
+        if count not in self._epsilons_by_count:
+            epsilons = self._account_after(count).epsilon_by_accountant(self.target.delta)
+            bounds = {name: value for name, value in epsilons.items() if value is not None}
+            self._epsilons_by_count[count] = bounds
+        return dict(self._epsilons_by_count[count])
+
+    def _shown_count(self, n_releases: int) -> int:
+        """Return a number of releases, rounded up, of the last mechanism."""
+        last = self.parts[-1]
         power = 2 ** math.ceil(math.log2(max(n_releases, 1)))
         part = math.ceil(last.n_releases / _PARTS_SHOWN)
         multiple = part * math.ceil(max(n_releases, 1) / part)
-        count = min(last.n_releases, power, multiple)
-        if count not in self._epsilon_by_count:
-            account = self._account_of([*queries, PlannedReleases(last.mechanism, count)])
-            self._epsilon_by_count[count] = account.get_epsilon(self.target.delta)
-        return self._epsilon_by_count[count]
+        return int(min(last.n_releases, power, multiple))
+
+    def _account_after(self, count: int) -> PrivacyAccountant:
+        """Return an accountant of some releases of the last mechanism, and of all others."""
+        *queries, last = self.parts
+        return self._account_of([*queries, PlannedReleases(last.mechanism, count)])
 
     def _account_of(self, parts: Sequence[PlannedReleases]) -> PrivacyAccountant:
         """Return an accountant of some releases."""

@@ -206,6 +206,8 @@ class PrivacyBudget(L.Callback):
         self._earlier_recorders = [part.recorder for part in parts if part.n_releases]
         for part in parts:
             part.recorder = self._budget
+        if stage == "fit":
+            self._budget.warn_of_fixed_seed(parts)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
@@ -290,12 +292,22 @@ class PrivacyBudget(L.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Show the epsilon that is spent, and the target, beside the loss."""
+        """Show the epsilon that is spent, and the target, beside the loss.
+
+        Where releases are subsampled, it is shown by both accountants: ``epsilon_pld`` and
+        ``epsilon_rdp``, autodp's.
+        """
         if self.is_unprotected:
             return
         self._n_used_before = self._budget.n_used(self.mechanism)
-        self.epsilon = self._budget.spent_epsilon()
-        pl_module.log("epsilon", self.epsilon, prog_bar=True, batch_size=1)
+        by_accountant = self._budget.spent_by_accountant()
+        if self.accountant in by_accountant:
+            self.epsilon = by_accountant[self.accountant]
+        else:
+            self.epsilon = self._budget.spent_epsilon()
+        pl_module.log("epsilon", self.epsilon, prog_bar=not by_accountant, batch_size=1)
+        for name, epsilon in by_accountant.items():
+            pl_module.log(f"epsilon_{name}", epsilon, prog_bar=True, batch_size=1)
         pl_module.log("target_epsilon", self.target_epsilon, prog_bar=True, batch_size=1)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

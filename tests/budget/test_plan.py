@@ -1,5 +1,7 @@
 """The epsilon of a part of a plan, as a progress bar shows it."""
 
+import itertools
+
 import pytest
 
 from dpswd.budget.plan import Plan, ReleaseRequest, Target
@@ -41,5 +43,18 @@ def test_subsampled_releases_have_an_epsilon_by_each_accountant(accountant):
     assert epsilons["pld"] < epsilons["rdp"]
 
 
+def test_subsampled_releases_show_what_is_spent_by_each_accountant():
+    mechanism = ProjectionMechanism(16, 16, batch_size=100, kind="orthogonal")
+    request = ReleaseRequest(mechanism, 30, share=0.2)
+    plan = Plan.calibrate([request], Target(4.0, 1e-5), sample_size=2000)
+    spent = [plan.epsilons_after(n) for n in (1, 10, 30)]
+    assert [epsilons["pld"] for epsilons in spent] == [plan.epsilon_after(n) for n in (1, 10, 30)]
+    for earlier, later in itertools.pairwise(spent):
+        assert earlier["pld"] < later["pld"]
+        assert earlier["rdp"] < later["rdp"]
+    assert spent[-1] == plan.epsilon_by_accountant()
+
+
 def test_releases_of_all_records_have_one_epsilon(plan):
     assert plan.epsilon_by_accountant() == {}
+    assert plan.epsilons_after(30) == {}

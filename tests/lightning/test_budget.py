@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import shutil
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -89,6 +90,41 @@ def test_a_users_own_module_stays_within_its_budget(tmp_path, every, releases):
     assert facts["mechanism"] == loss.mechanism.to_dict()
     assert module.encoder.training  # the modes of the user are back
     assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_subsampled_releases_show_the_epsilon_of_both_accountants(tmp_path, accountant):
+    run = trainer(tmp_path, budget=PrivacyBudget(5.0, 1e-5, accountant))
+    run.fit(Mine(), loader())
+    metrics = run.callback_metrics
+    assert metrics["epsilon"] == metrics[f"epsilon_{accountant}"] <= 5
+    assert metrics["epsilon_pld"] < metrics["epsilon_rdp"]
+    shown = set(run.progress_bar_metrics)
+    assert {"epsilon_pld", "epsilon_rdp", "target_epsilon"} <= shown
+    assert "epsilon" not in shown
+
+
+def test_releases_of_all_records_show_one_epsilon(tmp_path):
+    run = trainer(tmp_path)
+    run.fit(Mine(MECHANISM.replace(batch_size=N)), loader(batch_size=N))
+    assert "epsilon" in run.progress_bar_metrics
+    assert "epsilon_rdp" not in run.callback_metrics
+
+
+@pytest.mark.parametrize("seed", [7, None])
+def test_a_fixed_noise_seed_is_said_first(tmp_path, seed):
+    lines = []  # of the warnings, with the files that were there
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: lines.append((str(message), written(tmp_path)))
+        trainer(tmp_path).fit(Mine(MECHANISM.replace(noise_seed=seed)), loader())
+    said = [(text, count) for text, count in lines if "fixed noise_seed" in text]
+    if seed is None:  # control
+        assert said == []
+        return
+    assert lines[0] == said[0]  # before any other warning, and before a release
+    assert len(said) == 1
+    assert said[0][1] == 0
 
 
 def test_a_run_that_stops_early_costs_its_plan(tmp_path):
