@@ -10,7 +10,7 @@ whose target was changed by a public map. It is measured on the other groups. Th
 (MNIST and USPS, Office-Caltech-10, changed MNIST) had shown that two earlier statistics, the
 displacement of the mean and of the classes in variances within classes, do not carry over from one
 data set to another. Those of ``new`` were not looked at before: changed USPS, and digits of
-scikit-learn to and from MNIST and USPS. ``table1`` has the image map.
+scikit-learn to and from MNIST and USPS. ``image_map`` has that of ``dpswd adapt``.
 """
 
 import dataclasses

@@ -22,7 +22,6 @@ from torchvision.transforms.functional import affine, gaussian_blur
 
 from dpswd.data import Benchmark, benchmark, data_root, read_public
 from dpswd.records import Records
-from experiments.adaptation.framing import frame
 
 OFFICE = {"A": "amazon", "W": "webcam", "D": "dslr"}
 N_SOURCE = 2000
@@ -32,7 +31,6 @@ _N_IMAGES = 10_000  # of MNIST as a source or a target: the first ones
 _SIDE = 16  # of vectors of pixels
 _DIGITS_SIDE = 8  # of the digits of scikit-learn
 _N_DIGITS = 900  # source records among them; the others are the target
-_FRAMED_AT_ONCE = 2000  # images, which bounds the memory
 
 Root = str | Path | None
 
@@ -111,27 +109,22 @@ def _benchmark(name: str, root: Root) -> Benchmark:
     return benchmark(name, root)
 
 
-def digits(source: str, target: str, framing: str, root: Root = None) -> Pair:
-    """Return MNIST and USPS as images of 28 x 28.
-
-    ``framing`` is ``"framed"``, by :func:`frame`, or ``"resized"``.
-    """
+def digits(source: str, target: str, root: Root = None) -> Pair:
+    """Return MNIST and USPS as images of 28 x 28."""
     first = _benchmark(source, root)
     second = _benchmark(target, root)
     assert second.test is not None
-    return Pair(
-        _framed(first.train, framing, _N_IMAGES),
-        _framed(second.train, framing, _N_IMAGES),
-        _framed(second.test, framing, None),
-    )
+    return Pair(_first(first.train), _first(second.train), _enlarged(second.test))
 
 
-def _framed(records: Records, framing: str, limit: int | None) -> Records:
-    """Return the first ``limit`` images, framed or not, as 28 x 28 pixels."""
-    images = records.floats(slice(limit))
-    if framing == "framed":
-        images = torch.cat([frame(part) for part in images.split(_FRAMED_AT_ONCE)])
-    return Records(_scaled(images, 28), records.labels[:limit])
+def _first(records: Records) -> Records:
+    """Return the first 10,000 images as 28 x 28 pixels."""
+    return _enlarged(records.select(torch.arange(min(_N_IMAGES, len(records)))))
+
+
+def _enlarged(records: Records) -> Records:
+    """Return images as 28 x 28 pixels."""
+    return Records(_scaled(records.floats(), 28), records.labels)
 
 
 def office(source: str, target: str, root: Root = None) -> Pair:

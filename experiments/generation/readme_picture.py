@@ -1,6 +1,6 @@
 """Pictures of the front page: real records beside private synthetic ones.
 
-``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``table1`` with
+``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``adaptation_module`` with
 and without adaptation; ``generation.png`` has the images of all data sets, also those of
 ``sample(spread=0.8)``. Draws and the choice of real images have seed 0 and nothing is left out;
 only the noise of the releases is fresh.
@@ -218,14 +218,14 @@ def _draw_column(axes: Any, column: Column) -> None:
 
 def _draw_adaptation(axes: Any) -> None:
     """Draw accuracies on the target without adaptation and with a private one."""
-    rows = read_result("table1")["rows"]
+    rows = read_result("adaptation_module")["rows"]
     places = []
     labels = []
     for k, problem in enumerate(PROBLEMS):
-        of_problem = select(rows, dataset=f"{problem}, as they are")
-        (plain,) = select(of_problem, method="source only")
+        of_problem = select(rows, dataset=problem, epsilon=EPSILON)
+        (plain,) = select(of_problem, method="source only, same training")
         _draw_bar(axes, 3 * k, plain["mean"], "0.8")
-        (private,) = select(of_problem, method="DP-SWD, adapter", epsilon=EPSILON)
+        (private,) = select(of_problem, method="DP-SWD, AdaptationModule")
         _draw_bar(axes, 3 * k + 1, private["mean"], "tab:red")
         places += [3 * k, 3 * k + 1]
         labels += [f"{problem.replace('-', ' → ')}\nsource only", "private adaptation"]

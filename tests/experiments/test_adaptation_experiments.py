@@ -1,133 +1,129 @@
-"""Adaptation experiments on tiny settings: methods, published algorithm, fallback, frames."""
+"""Adaptation experiments on tiny settings: configs of the paper, image map, fallback."""
 
-import json
-from dataclasses import replace
-from functools import partial
+import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from dpswd import PrivateAdapter
 from dpswd.data import benchmark
-from dpswd.features.maps import Flatten
 from dpswd.records import Records
-from experiments import cells
-from experiments.adaptation import adaptation_methods, fallback, pairs, table1, table1_published
-from experiments.adaptation.adaptation_methods import PROBLEMS
-from experiments.adaptation.framing import frame
-from experiments.adaptation.table1_published import Change
-from models.encoders import FeatureEncoder, ShiftAdapter
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
-    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
-]
+from experiments.adaptation import fallback, fig3, image_map, pairs, table1
+from experiments.adaptation.table1 import Cell
 
 
-def features(n, d=8, seed=0):
-    labels = torch.arange(n) % 10
-    noise = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
-    return Records(0.3 * noise + torch.eye(10, d)[labels], labels)
+pytestmark = pytest.mark.filterwarnings("ignore:NOT PRIVATE")
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    """One problem of feature vectors that takes a second, in place of all."""
-    target = features(60, seed=1)
-    problem = replace(
-        PROBLEMS["A-W"],
-        name="a-b",
-        data=lambda root: pairs.Pair(features(80), target, target),
-        encoder=partial(FeatureEncoder, 8, 6),
-        adapter=partial(ShiftAdapter, 8),
-        space=partial(Flatten, (8,), radius=3.0),
-        pretrain=10,
-        steps=10,
-        batch=16,
-        private_batch=20,
+def office_root(tmp_path):
+    """Office-Caltech-10 with 40 random vectors in each domain."""
+    rng = np.random.default_rng(0)
+    directory = tmp_path / "office_caltech10"
+    directory.mkdir()
+    for name in pairs.OFFICE.values():
+        features = rng.random((40, 1024), dtype=np.float32)
+        np.savez(
+            directory / f"{name}_GoogleNet1024.npz", features=features, labels=np.arange(40) % 10
+        )
+    return tmp_path
+
+
+def run(cells, directory, root):
+    """Rows of cells that are run one after another, five steps each."""
+    return table1.summarise([table1.run_cell(cell, directory, root) for cell in cells])
+
+
+def test_office_pairs_by_the_configs_of_the_paper(tmp_path, office_root):
+    """The published algorithm claims nothing; DP-DANN is conditional."""
+    cells = [Cell("A-W", method, seed, steps=5) for method in ("dann", "dp_swd") for seed in (0, 1)]
+    dann, published = run(cells, tmp_path, office_root)
+    assert (dann["method"], dann["sound"], dann["epsilon"], dann["printed"]) == (
+        "DANN",
+        None,
+        None,
+        None,
     )
-    monkeypatch.setitem(PROBLEMS, "a-b", problem)
-    return problem
-
-
-def test_every_method_and_its_guarantee(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(cells, "run_cells", partial(cells.run_cells, workers=0))
-    keys = [key for key in table1.KEYS if not key[0].startswith("image map")]
-    planned = [table1.Cell("a-b", 0, *key) for key in keys]
-    results = table1.run_adaptation(planned, None, tmp_path)
-    assert table1.run_adaptation(planned, None, tmp_path) == results  # read, not run again
-    assert len(results) == len(planned)
-    table = table1.summarise(results)
-    sound = dict.fromkeys(["source only", "DANN", "SWD", "SWD, adapter"])  # no claim
-    sound |= {"DP-DANN": False, "DP-SWD, features": True, "DP-SWD, adapter": True}
-    assert {row["method"]: row["sound"] for row in table} == sound
-    for row in table:
+    assert (published["sound"], published["epsilon"], published["noise"]) == (
+        False,
+        None,
+        "printed",
+    )
+    for row in (dann, published):
+        assert (row["seeds"], len(row["values"]), len(row["curve"]), row["steps"]) == (2, 2, 5, 5)
         assert 0 <= row["mean"] <= 100
-        assert bool(row["conditions"]) == (row["method"] == "DP-DANN")
-        if row["epsilon"]:
-            assert row["mu"] > 0
-    json.dumps(table)
+
+
+def test_dp_dann_has_the_noise_of_the_code_or_of_an_epsilon(tmp_path, office_root, monkeypatch):
+    monkeypatch.setitem(table1.OFFICE_SIZES, "W", 40)
+    cells = [Cell("A-W", "dp_dann", 0, steps=5), Cell("A-W", "dp_dann", 0, 10.0, 5)]
+    of_code, of_epsilon = run(cells, tmp_path, office_root)
+    # A release of 32 of 40 records at each of four steps, after the first one.
+    expected = table1.epsilon_of_noise(9.81, 32, 40, 4, 1e-3)
+    assert of_code["epsilon"] == pytest.approx(expected, rel=1e-3)
+    assert 9.9 < of_epsilon["epsilon"] <= 10
+    for row in (of_code, of_epsilon):
+        assert row["sound"] is False
+        assert row["conditions"]
+
+
+def test_epsilon_of_noise_on_each_gradient():
+    """Noise on each of B gradients is noise on their sum, with sqrt(B) times the deviation."""
+    one = table1.epsilon_of_noise(17.0, 128, 7438, 10, 1e-5)
+    other = table1.epsilon_of_noise(17.0 * math.sqrt(128), 1, 7438, 10, 1e-5)
+    assert one > other  # control: fewer records of a batch leak less at equal noise
+
+
+@pytest.mark.parametrize("steps", [None, 590])
+def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
+    for problem, target_epsilon in (("MNIST-USPS", 0.0365), ("USPS-MNIST", 0.0311)):
+        options = table1.options_of(Cell(problem, "dp_dann", 0, steps=steps), None)
+        values = dict(zip(options[::2], options[1::2], strict=True))
+        n_steps = int(values["--trainer.max_steps"])
+        n_releases = int(values["--privacy.n_releases"])
+        assert n_releases == n_steps - int(values["--model.first_step"])
+        if steps is None:
+            epsilon = float(values["--privacy.target_epsilon"])
+            assert epsilon == pytest.approx(target_epsilon, rel=5e-3)
+
+
+def test_finished_cells_are_not_run_again(tmp_path, office_root, monkeypatch):
+    monkeypatch.setattr(table1, "DIGITS", ())
+    monkeypatch.setattr(table1, "OFFICE_PAIRS", ())
+    assert table1.table1(tmp_path, data=office_root)["rows"] == []
+
+
+def test_changed_settings_are_options_of_the_command_line(tmp_path):
+    cell = Cell("USPS-MNIST", "swd", 0, steps=295, changed=("data.box", "28"))
+    options = table1.options_of(cell, tmp_path)
+    assert options[-2:] == ["--data.box", "28"]
+    assert options[options.index("--trainer.max_steps") + 1] == "295"
+    assert options[options.index("--model.first_step") + 1] == str(649 * 295 // 5900)
 
 
 def test_image_map_of_digits(monkeypatch):
-    monkeypatch.setattr(adaptation_methods, "IMAGE_MAP_STEPS", 2)
+    monkeypatch.setattr(image_map, "STEPS", 2)
     digits = benchmark("digits").train.select(torch.arange(200))
     small = Records(F.interpolate(digits.floats(), (28, 28)), digits.labels)
-    problem = PROBLEMS["USPS-MNIST, as they are"]
-    start = adaptation_methods.Start(problem, pairs.Pair(small, small, small), None, None, 0)
-    for aim, epsilon in (("synthetic target", 10.0), ("source only", None), ("real target", None)):
-        outcome = adaptation_methods.run_method(start, f"image map, {aim}", epsilon)
-        assert outcome.get("sound") is (True if epsilon else None)
-        assert 0 <= outcome["accuracy"] <= 100
+    pair = pairs.Pair(small, small, small)
+    private = image_map.fit_synthetic(pair, 10.0, 0)
+    assert private["sound"]
+    for target in (None, small.floats()):
+        assert 0 <= image_map.fit_directly(pair, target, 0)["accuracy"] <= 100
 
 
-def test_published_algorithm_as_printed(tmp_path, monkeypatch):
-    """Cut short, on digits: noise of every row, kept cells, changed settings."""
-    digits = benchmark("digits")
-    small = [
-        Records(F.interpolate(part.floats(), (28, 28)), part.labels)
-        for part in (digits.train, digits.test)
-    ]
-    monkeypatch.setattr(table1_published, "domains", lambda name, root, box: (small[0], small[1]))
-    monkeypatch.setattr(table1_published, "STEPS", 300)
-    changes = [
-        Change("USPS-MNIST", "source only"),
-        Change("USPS-MNIST", "none"),
-        Change("USPS-MNIST", "printed", {"initial": "normal", "dropout": True, "weight": 0.01}),
-    ]
-    monkeypatch.setattr(table1_published, "CHANGES", changes)
-    rows = table1_published.table1_gap(tmp_path, seeds=2)["rows"]
-    assert [(row["noise"], row["sigma"], row["sound"], row["printed"]) for row in rows] == [
-        ("source only", 0.0, None, None),
-        ("none", 0.0, None, 84.8),
-        ("printed", 4.74, False, 83.4),
-    ]
-    assert rows[-1]["changed"] == {
-        "steps": 15,
-        "initial": "normal",
-        "dropout": True,
-        "weight": 0.01,
-    }
-    for row in rows:
-        assert (row["seeds"], len(row["values"]), len(row["curve"]), row["steps"]) == (2, 2, 5, 15)
-        assert 5 < row["mean"] <= 100
-    monkeypatch.setattr(
-        table1_published, "train", lambda *_, **__: pytest.fail("a finished cell was run again")
-    )
-    assert table1_published.table1_gap(tmp_path, seeds=2)["rows"] == rows
-
-
-@pytest.mark.data
-def test_published_domains(data_root):
-    """Enlarged to a box and padded to 28, the ink of USPS ends where the box does."""
-    usps, mnist = table1_published.domains("USPS-MNIST", data_root, 20)
-    assert (len(usps), len(mnist)) == (7438, 10_000)
-    inked = (usps.floats() > -1).any(0)[0]
-    assert inked[4:24, 4:24].any()
-    assert not inked[:4].any()
-    assert not inked[:, 24:].any()
+def test_figure_3_has_a_panel_for_each_problem(tmp_path):
+    planned = fig3.plan(2, (1.0, 10.0))
+    assert len(planned) == 2 * 2 * 3
+    results = []
+    for cell in planned:
+        facts_of_run = {"accuracy": 90.0, "delta": 1e-5, "mu": 1.0, "sound": True, "seconds": 1.0}
+        names = ("problem", "epsilon", "aligned", "seed")
+        results.append({name: getattr(cell, name) for name in names} | facts_of_run)
+    fig3.draw(fig3.summarise(results), tmp_path / "fig3.png")
+    assert (tmp_path / "fig3.png").stat().st_size > 1000
 
 
 def test_errors_of_the_fallback():
@@ -155,34 +151,3 @@ def test_the_fallback_is_compared_with_the_method_that_it_refused():
     results = fallback.compare(pairs.vectors("digits, reduced", 0), adapter)
     assert not results["adapted"]
     assert results["result"] == results["plain"] < results["always"] - 20
-
-
-ROUNDING = 1e-5  # sums of a few hundred float32 of order 1
-
-
-def test_frame_of_one_image():
-    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(1))
-    images[4] = 0
-    together = frame(images)
-    assert together.shape == (6, 1, 28, 28)
-    assert torch.allclose(
-        together, torch.cat([frame(image[None]) for image in images]), atol=ROUNDING
-    )
-    other = images.clone()
-    other[2] = images[2].flip(2)
-    moved = (frame(other) - together).abs().flatten(1).amax(1) > ROUNDING
-    assert moved.tolist() == [False, False, True, False, False, False]
-    assert not together[4].any()
-    assert torch.isfinite(together).all()
-
-
-def test_frame_undoes_shift_and_scale():
-    digit = torch.zeros(2, 1, 40, 40)
-    digit[0, 0, 4:24, 6:18] = 1
-    digit[0, 0, 8:20, 10:14] = 0
-    digit[1, 0, 12:32, 20:32] = 1
-    digit[1, 0, 16:28, 24:28] = 0
-    first, second = frame(digit)
-    assert torch.allclose(first, second, atol=1e-5)
-    large = nn.functional.interpolate(digit[:1], scale_factor=2, mode="nearest")
-    assert (frame(large)[0] - first).abs().mean() < 0.03

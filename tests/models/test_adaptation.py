@@ -1,101 +1,76 @@
-"""Alignment by private releases: it adapts, and the budget holds every release."""
+"""Baselines of Table 1: they adapt, and the gradient of DANN is reversed."""
 
+import lightning as L
 import pytest
 import torch
-from factories import ledger_of, privacy, triangle
-from torch import nn
+from factories import triangle
 
-from dpswd.features.maps import Flatten
-from models.adaptation import (
-    accuracy,
-    fit_aligned,
-    fit_aligned_unprotected,
-    fit_source,
-    source_batches,
-)
-from models.encoders import FeatureEncoder, ShiftAdapter, classifier
+from dpswd import InputError
+from dpswd.lightning.adaptation_data import SourceLoader
+from dpswd.networks.classifiers import Head
+from dpswd.networks.encoders import VectorEncoder
+from models.adaptation import DANN, SWD, PublishedDPSWD, SourceOnly, reverse
+from models.domains import TargetLoader, accuracy
 
-SHIFT = 1.5
+SHIFT = 2.0
+STEPS = 150
 
 
-@pytest.fixture
-def start():
-    """Encoder and classifier trained on the source, and its batches."""
+def fit(module_class, **options):
+    """Train on 300 points and 300 moved ones; return the accuracy on other moved ones."""
     torch.manual_seed(0)
-    encoder = FeatureEncoder(6, 4, normalise=False)
-    head = classifier(4, 3)
-    source = source_batches(triangle(600, 0), 64)
-    fit_source(encoder, head, source, 200, 5e-3)
-    return encoder, head, source
-
-
-def adapter_options():
-    return {"adapter": ShiftAdapter(6), "space": Flatten((6,), radius=6.0), "lr": 2e-3}
-
-
-def target_accuracy(encoder, head):
-    return accuracy(nn.Sequential(encoder, head), triangle(600, 2, SHIFT))
-
-
-def test_an_adapter_learns_the_target_from_one_release(start, tmp_path):
-    encoder, head, source = start
-    before = target_accuracy(encoder, head)
-    spent = fit_aligned(
-        encoder,
-        head,
-        source,
-        triangle(3000, 1, SHIFT).private(),
-        steps=200,
-        run_dir=tmp_path / "run",
-        target_epsilon=10.0,
-        target_delta=1e-5,
-        **adapter_options(),
+    encoder = VectorEncoder(6, (5,), activation="tanh")
+    module = module_class(encoder, Head(5, 3, dropout=0.0), lr=1e-2, **options)
+    source = triangle(300, 0)
+    loaders = {
+        "source": SourceLoader(source.values, source.labels, 32),
+        "target": TargetLoader(triangle(300, 1, SHIFT).values, 32),
+    }
+    trainer = L.Trainer(
+        max_steps=STEPS,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
-    assert target_accuracy(encoder, head) > max(90, before + 5)
-    assert spent["sound"]
-    assert spent["epsilon"] <= 10.0
+    trainer.fit(module, loaders)
+    return accuracy(module, triangle(600, 2, SHIFT))
 
 
-def test_an_adapter_learns_the_target_without_noise(start):
-    encoder, head, source = start
-    before = target_accuracy(encoder, head)
-    target = triangle(3000, 1, SHIFT).floats()
-    fit_aligned_unprotected(encoder, head, source, target, steps=200, **adapter_options())
-    assert target_accuracy(encoder, head) > max(90, before + 5)
+@pytest.fixture(scope="module")
+def source_accuracy():
+    """Accuracy on the target of a training on the source alone, in percent."""
+    return fit(SourceOnly)
 
 
-def fit_features(start, run_dir, n_releases):
-    """Align features of 330 records, of which a release reads 320: 16 blocks of 20."""
-    encoder, head, source = start
-    return fit_aligned(
-        encoder,
-        head,
-        source,
-        triangle(330, 1, SHIFT).private(),
-        steps=10,
-        n_releases=n_releases,
-        run_dir=run_dir,
-        target_epsilon=2.0,
-        target_delta=1e-5,
-    )
+@pytest.mark.parametrize(("module_class", "weight"), [(DANN, 0.3), (SWD, 2.0)])
+def test_baseline_adapts(module_class, weight, source_accuracy):
+    assert fit(module_class, weight=weight) > source_accuracy + 8
 
 
-def test_the_ledger_holds_the_releases_of_features(start, tmp_path):
-    spent = fit_features(start, tmp_path, n_releases=3)
-    (group,) = ledger_of(tmp_path).groups()
-    mechanism, sample_size, count = group
-    assert sample_size == 330
-    assert count == 3
-    assert mechanism.batch_size == 320
-    assert mechanism.dim == 4
-    statement = privacy(tmp_path)
-    assert statement["sound"]
-    assert statement["epsilon"] == spent["epsilon"] == pytest.approx(2.0, rel=0.01)
+def test_no_term_before_its_first_step(source_accuracy):
+    assert fit(SWD, weight=0.3, first_step=STEPS) == source_accuracy
 
 
-def test_more_releases_get_more_noise(start, tmp_path):
-    fit_features(start, tmp_path / "one", n_releases=1)
-    fit_features(start, tmp_path / "three", n_releases=3)
-    ((one, _, _),) = ledger_of(tmp_path / "one").groups()
-    ((three, _, _),) = ledger_of(tmp_path / "three").groups()
-    assert three.sigma > one.sigma
+def test_published_noise_hinders(source_accuracy):
+    """Noise far above the features leaves nothing of the distance but noise."""
+    with_little = fit(PublishedDPSWD, weight=2.0, sigma=1e-3)
+    assert with_little > source_accuracy + 8
+    assert fit(PublishedDPSWD, weight=2.0, sigma=50.0) < source_accuracy + 8
+
+
+def test_reverse_turns_the_gradient():
+    features = torch.randn(3, 2, requires_grad=True)
+    reversed_features = reverse(features)
+    assert torch.equal(reversed_features, features)
+    reversed_features.sum().backward()
+    torch.testing.assert_close(features.grad, torch.full((3, 2), -1.0))
+
+
+def test_options_out_of_range_are_refused():
+    parts = (VectorEncoder(6, (5,)), Head(5, 3))
+    with pytest.raises(InputError, match="weight"):
+        DANN(*parts, weight=-1.0)
+    with pytest.raises(InputError, match="sigma"):
+        PublishedDPSWD(*parts, sigma=0.0)

@@ -1,113 +1,105 @@
 """DP-DANN: clipping, noise, account, and what Opacus leaves behind."""
 
+from dataclasses import replace
+
+import lightning as L
 import pytest
 import torch
-from factories import triangle
-from torch import nn
+from factories import ledger_of, privacy, triangle
 
-from dpswd import PrivacyAccountant
+from dpswd import PrivacyAccountant, PrivacyBudget
+from dpswd.lightning.adaptation_data import SourceLoader
 from dpswd.mechanism import GaussianMechanism
-from models import dp_dann
-from models.adaptation import accuracy, source_batches
-from models.encoders import FeatureEncoder, classifier
+from dpswd.networks.classifiers import Head
+from dpswd.networks.encoders import VectorEncoder
+from models.domains import TargetLoader, accuracy
+from models.dp_dann import DPDANN, ClippedGradients
 
 BATCH = 16
 N = 120
-
-pytestmark = [
-    # Opacus: images need no gradient.
-    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
-    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
-]
+DELTA = 1e-4
 
 
-def fit(steps=4, clip=0.5):
-    """Encoder and classifier after a training, and what is stated of it."""
+def fit(directory, steps=4, clip=0.5, first_step=0):
+    """A module after a training within epsilon = 8."""
     torch.manual_seed(0)
-    encoder = FeatureEncoder(6, 5, normalise=False)
-    head = classifier(5, 3)
-    statement = dp_dann.fit_dp_dann(
-        encoder,
-        head,
-        5,
-        source_batches(triangle(300, 0), 32),
-        triangle(N, 1).floats(),
-        steps=steps,
-        batch_size=BATCH,
-        lr=1e-2,
-        clip=clip,
-        target_epsilon=8.0,
-        target_delta=1e-4,
+    encoder = VectorEncoder(6, (5,), activation="tanh")
+    options = {"lr": 1e-2, "first_step": first_step, "hidden": 8}
+    module = DPDANN(encoder, Head(5, 3), clip=clip, batch_size=BATCH, **options)
+    source = triangle(300, 0)
+    loaders = {
+        "source": SourceLoader(source.values, source.labels, 32),
+        "target": TargetLoader(triangle(N, 1).values, BATCH, fresh=True),
+    }
+    budget = PrivacyBudget(8.0, DELTA, sample_size=N, n_releases=steps - first_step)
+    trainer = L.Trainer(
+        max_steps=steps,
+        default_root_dir=directory,
+        callbacks=[budget],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
-    return encoder, head, statement
+    trainer.fit(module, loaders)
+    return module
 
 
 def epsilon_of(sensitivity, sigma):
     mechanism = GaussianMechanism(sensitivity=sensitivity, sigma=sigma, batch_size=BATCH)
     account = PrivacyAccountant("pld").step(mechanism, sample_size=N, n_releases=4)
-    return account.get_epsilon(1e-4)
+    return account.get_epsilon(DELTA)
 
 
-def test_accounts_for_replace_one_at_twice_the_clip():
-    _, _, statement = fit(clip=0.25)
-    sigma = 0.25 * statement["noise_multiplier"]
+def test_accounts_for_replace_one_at_twice_the_clip(tmp_path):
+    module = fit(tmp_path, clip=0.25)
+    sigma = module.gradients.mechanism.sigma
+    statement = privacy(tmp_path)
     assert epsilon_of(0.5, sigma) == pytest.approx(statement["epsilon"], rel=1e-6)
     assert statement["epsilon"] <= 8.0
     # Control: a sensitivity of C would claim less.
     assert epsilon_of(0.25, sigma) < 0.7 * statement["epsilon"]
 
 
-def test_is_conditional():
-    _, _, statement = fit()
-    assert statement["sound"] is False
-    assert len(statement["conditions"]) == 3
+def test_guarantee_is_conditional_and_counts_the_steps_with_the_term(tmp_path):
+    fit(tmp_path, steps=6, first_step=2)
+    statement = privacy(tmp_path)
+    assert not statement["sound"]
+    assert statement["conditions"]
+    assert ledger_of(tmp_path).n_releases == statement["releases_made"] == 4
 
 
-def test_parameters_keep_no_gradient():
-    encoder, _, _ = fit()
-    for parameter in encoder.parameters():
-        assert parameter.grad is None
-        assert all(value is None for value in vars(parameter).values())
+def test_parameters_keep_no_gradient_of_a_record(tmp_path):
+    module = fit(tmp_path)
+    for parameter in module.parameters():
+        assert getattr(parameter, "grad_sample", None) is None
 
 
-def test_releases_a_clipped_sum_with_the_stated_noise(monkeypatch):
-    """A release is (sum of clipped gradients + noise) / B."""
-    clip = 1e-3
-    releases = []
-    wrap = dp_dann.wrap_for_opacus
+def test_checkpoint_has_every_weight_once(tmp_path):
+    names = fit(tmp_path).state_dict().keys()
+    assert len([name for name in names if name.endswith("encoder.layers.0.weight")]) == 1
 
-    def wrap_and_watch(*modules, noise_multiplier, **options):
-        networks = wrap(*modules, noise_multiplier=noise_multiplier, **options)
-        optimiser = networks.dp_optimiser
-        pre_step = optimiser.pre_step
 
-        def watched_pre_step():
-            result = pre_step()
-            norms = [
-                parameter.grad_sample.flatten(1).norm(dim=1)
-                for parameter in optimiser.params
-                if parameter.requires_grad
-            ]
-            exact = torch.cat([parameter.summed_grad.flatten() for parameter in optimiser.params])
-            noisy = torch.cat([parameter.grad.flatten() for parameter in optimiser.params])
-            noise = (BATCH * noisy - exact) / (noise_multiplier * clip)
-            releases.append((torch.stack(norms).norm(dim=0), exact, noise))
-            return result
-
-        optimiser.pre_step = watched_pre_step
-        return networks
-
-    monkeypatch.setattr(dp_dann, "wrap_for_opacus", wrap_and_watch)
-    fit(steps=6, clip=clip)
-    for norms, exact, _ in releases:
-        assert norms.max() > clip  # control: clipping has something to do
-        assert exact.norm() <= BATCH * clip * (1 + 1e-4)
-    noise = torch.cat([noise for _, _, noise in releases])
+def test_sum_of_clipped_gradients_with_the_stated_noise():
+    """The sum is that of the clipped rows, of which none exceeds C; the noise has its sigma."""
+    n_entries = 4000
+    clip = 0.1
+    rows = torch.randn(BATCH, n_entries, generator=torch.Generator().manual_seed(0))
+    rows[0] *= 1e-4  # below the norm
+    query = ClippedGradients(n_entries, clip, BATCH)
+    query.mechanism = replace(query.mechanism, sigma=0.3)
+    exact = query.contribution(rows, torch.zeros(BATCH), BATCH)
+    norms = rows.norm(dim=1, keepdim=True)
+    assert norms[1:].min() > clip  # control: clipping has something to do
+    expected = (rows * (clip / norms).clamp(max=1)).sum(0).double()
+    torch.testing.assert_close(exact, expected, rtol=1e-3, atol=1e-6)
+    alone = query.contribution(rows[1:2], torch.zeros(1), 1)
+    assert 0.99 * clip < alone.norm() <= clip
+    noise = (query.release(rows) - exact) / 0.3
     # A sample variance of n normal numbers has the standard error sqrt(2 / n); 5 of them.
-    tolerance = 5 * (2 / len(noise)) ** 0.5
-    assert abs(float(noise.square().mean()) - 1) < tolerance
+    assert abs(float(noise.square().mean()) - 1) < 5 * (2 / n_entries) ** 0.5
 
 
-def test_learns_the_source():
-    encoder, head, _ = fit(steps=80)
-    assert accuracy(nn.Sequential(encoder, head), triangle(600, 2)) > 90
+def test_learns_the_source(tmp_path):
+    assert accuracy(fit(tmp_path, steps=80), triangle(600, 2)) > 90
