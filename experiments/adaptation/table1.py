@@ -61,8 +61,8 @@ class OfficeSetting:
     """Settings of a pair of Office-31 in the authors' code.
 
     Attributes:
-        lr: Learning rate of SWD and of the published algorithm.
-        lr_dann: Learning rate of the other methods.
+        lr: Learning rate of all methods but DANN and DP-DANN.
+        lr_dann: Learning rate of these two.
         weight: Weight of the distance.
         weight_dann: Weight of the domain classifier.
     """
@@ -276,11 +276,11 @@ def _office_options(cell: Cell, data: Path | None) -> dict[str, Any]:
         "model.encoder.input_dim": 1024,
         "model.classifier.n_classes": 10,
     }
-    if cell.method in ("swd", "dp_swd"):
-        return options | {"model.lr": setting.lr, "model.weight": setting.weight}
-    options["model.lr"] = setting.lr_dann
+    if cell.method in ("dann", "dp_dann"):
+        return options | {"model.lr": setting.lr_dann, "model.weight": setting.weight_dann}
+    options["model.lr"] = setting.lr
     if cell.method != "source_only":
-        options["model.weight"] = setting.weight_dann
+        options["model.weight"] = setting.weight
     return options
 
 

@@ -13,7 +13,6 @@ from dpswd.records import Records
 from experiments.adaptation import fallback, fig3, image_map, pairs, table1
 from experiments.adaptation.table1 import Cell
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:NOT PRIVATE")
 
 
