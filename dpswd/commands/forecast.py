@@ -2,8 +2,11 @@
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+from dpswd._files import check_new
 from dpswd.columns import read_columns
 from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
@@ -26,6 +29,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
     parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        metavar="FILE",
+        help="of a public stand-in, for images (default: forecast.png, forecast-2.png, ...; none "
+        "with --json)",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +74,26 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "source": public.source,
     }
     result |= dataclasses.asdict(structure)
-    return {**result, "verdict": structure.verdict, "text": text}
+    result |= {"verdict": structure.verdict, "text": text}
+    if structure.size and (arguments.picture is not None or not arguments.json):
+        from dpswd.estimators.stand_ins import save_expectation  # imports torch
+
+        path = _picture_path(arguments.picture)
+        result["shows"] = save_expectation(path, structure, arguments.delta)
+        result["picture"] = str(path)
+    return result
+
+
+def _picture_path(requested: Path | None) -> Path:
+    """Return the path of a new picture; by default the first of forecast.png, forecast-2.png, ..."""
+    if requested is not None:
+        check_new(requested)
+        return requested
+    path = Path("forecast.png")
+    numbers = count(2)
+    while path.exists():
+        path = Path(f"forecast-{next(numbers)}.png")
+    return path
 
 
 def _facts_of_data(arguments: Namespace) -> _PublicFacts:
@@ -120,3 +149,5 @@ def _check_sizes(sizes: list[int], public: _PublicFacts) -> None:
 def show(result: dict[str, Any]) -> None:
     print(result["source"])
     print(result["text"])
+    if "picture" in result:
+        print(f"Picture: {result['picture']}, {result['shows']}. No private record is used for it.")
