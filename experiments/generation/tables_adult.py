@@ -9,9 +9,6 @@ measures MST on the columns cut into 32 bins, on the first seed at epsilon 10.
 """
 
 import math
-import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -43,6 +40,7 @@ from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
 from dpswd.mixture.forecast import forecast
 from experiments import cells
+from experiments.generation.dpmm_runs import run_dpmm
 from experiments.generation.tables_mixed import mixed_rows
 from experiments.results import Result, Row
 
@@ -336,31 +334,18 @@ def mst_rows(data: Path | None) -> list[Row]:
     seed = SEEDS[0]
     split = adult(seed, data)
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory) / "in.npz"
-        target = Path(directory) / "out.npz"
-        np.savez(
-            source,
-            rows=split.rows,
-            labels=split.labels,
-            bounds=BOUNDS,
-            epsilon=epsilon,
-            delta=DELTA,
-            bins=MST_BINS,
-            seed=seed,
-        )
-        python = os.environ.get("DPMM_PYTHON", sys.executable)
-        program = Path(__file__).with_name("mst.py")
-        done = subprocess.run(
-            [python, program, source, target], check=False, stdout=subprocess.DEVNULL
-        )
-        if done.returncode:
-            raise InputError(
-                "Expected DPMM_PYTHON as an interpreter with dpmm, got none that runs MST."
-            )
-        seconds = time.perf_counter() - started
-        output = np.load(target)
-        judgement = judge(Synthetic(output["rows"], output["labels"]), split)
+    rows, labels = run_dpmm(
+        "mst",
+        split.rows,
+        split.labels,
+        bounds=BOUNDS,
+        bins=[MST_BINS] * len(BOUNDS),
+        epsilon=epsilon,
+        delta=DELTA,
+        seed=seed,
+    )
+    seconds = time.perf_counter() - started
+    judgement = judge(Synthetic(rows, labels), split)
     row = averaged(f"MST of dpmm, {MST_BINS} bins", epsilon, [judgement])
     return [row | {"seconds": seconds}]
 

@@ -1,9 +1,12 @@
 """All 14 columns of Adult: integers, categories and missing cells, by one release of each column.
 
 26,000 random records play the private ones, the others test. The lists of categories are those of
-the UCI repository. Classifiers see categories as numbers of their position.
+the UCI repository. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON`` is
+the interpreter of an environment with ``dpmm``, MST and AIM see the same columns, with one bin for
+each category and at most 32 for the integers, on the first seed.
 """
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +23,7 @@ from dpswd._progress import say
 from dpswd.columns import Table
 from dpswd.data.reading import data_root
 from dpswd.errors import InputError
+from experiments.generation.dpmm_runs import run_dpmm
 from experiments.results import Row
 
 SEEDS = (10, 11, 12)
@@ -27,6 +31,9 @@ BUDGETS = (10.0, 1.0)
 DELTA = 1e-6
 N = 26_000
 N_SYNTHETIC = 30_000
+OWN_METHOD = "PrivateGenerator(columns=)"
+MOST_BINS = 32  # of an integer column, for MST and AIM
+TIME_LIMIT = 1800  # seconds for a fit of MST or AIM
 CLASSES = ["<=50K", ">50K"]
 COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "integer", "low": 17, "high": 90},
@@ -116,7 +123,63 @@ def mixed_rows(data: Path | None, *, quick: bool) -> list[Row]:
             judgement = _judge(synthetic, train, test) | {"seed": seed, "seconds": seconds}
             judgements[epsilon].append(judgement)
             say(f"Adult, 14 columns, epsilon {epsilon:g}, seed {seed}: {judgement}")
-    return [_averaged(epsilon, of_seeds) for epsilon, of_seeds in judgements.items()]
+    rows = [_averaged(OWN_METHOD, epsilon, of_seeds) for epsilon, of_seeds in judgements.items()]
+    if "DPMM_PYTHON" in os.environ:
+        rows += _dpmm_rows(frame, quick=quick)
+    return rows
+
+
+def _dpmm_rows(frame: Any, *, quick: bool) -> list[Row]:
+    """Return a row for MST and for AIM at each budget, of the first seed."""
+    seed = SEEDS[0]
+    order = np.random.default_rng(seed).permutation(len(frame))
+    train = frame.iloc[order[:N]].reset_index(drop=True)
+    test = frame.iloc[order[N:]].reset_index(drop=True)
+    if quick:
+        train = train.iloc[:1000]
+    rows = []
+    for method in ("mst", "aim"):
+        for epsilon in BUDGETS:
+            started = time.perf_counter()
+            synthetic = _of_dpmm(method, train, epsilon, seed)
+            seconds = time.perf_counter() - started
+            name = f"{method.upper()} of dpmm, {MOST_BINS} bins"
+            if synthetic is None:
+                say(f"{name}, epsilon {epsilon:g}: not finished in {TIME_LIMIT} s")
+                method_and_end = f"{name}: not finished in {TIME_LIMIT} s"
+                rows.append({"method": method_and_end, "epsilon": epsilon, "version": __version__})
+                break  # the other budget takes as long
+            judgement = _judge(synthetic, train, test) | {"seed": seed, "seconds": seconds}
+            say(f"{name}, epsilon {epsilon:g}: {judgement}")
+            rows.append(_averaged(name, epsilon, [judgement]))
+    return rows
+
+
+def _of_dpmm(method: str, train: Any, epsilon: float, seed: int) -> Any:
+    """Return a DataFrame of synthetic records with their classes, ``None`` beyond the time limit."""
+    table = Table.of(COLUMNS)
+    bins = []
+    for column, (low, high) in zip(table.included, table.bounds, strict=True):
+        n_values = int(high - low) + 1
+        bins.append(n_values if column.has_categories else min(n_values, MOST_BINS))
+    try:
+        rows, labels = run_dpmm(
+            method,
+            _numbers(train),
+            (train["income"] == CLASSES[1]).to_numpy().astype(int),
+            bounds=table.bounds,
+            bins=bins,
+            epsilon=epsilon,
+            delta=DELTA,
+            seed=seed,
+            time_limit=TIME_LIMIT,
+        )
+    except TimeoutError:
+        return None
+    synthetic = train.iloc[:0].reindex(range(len(rows)))
+    for name, cells in table.cells(rows).items():
+        synthetic[name] = table.as_text(name, cells)
+    return synthetic.assign(income=np.array(CLASSES)[labels])
 
 
 def _generate(train: Any, epsilon: float) -> Any:
@@ -164,10 +227,10 @@ def _numbers(frame: Any) -> NDArray[np.float64]:
     return table.numbers({name: frame[name].tolist() for name in table.names}, "Adult")
 
 
-def _averaged(epsilon: float | None, judgements: list[Row]) -> Row:
+def _averaged(method: str, epsilon: float | None, judgements: list[Row]) -> Row:
     """Return a row of means over seeds, and of the largest errors."""
     row: Row = {
-        "method": "real records" if epsilon is None else "PrivateGenerator(columns=)",
+        "method": "real records" if epsilon is None else method,
         "epsilon": epsilon,
         "version": __version__,
         "seeds": len(judgements),

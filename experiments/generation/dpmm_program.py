@@ -1,13 +1,14 @@
-"""MST of ``dpmm`` on columns cut into bins: ``python mst.py IN.npz OUT.npz``.
+"""MST and AIM of ``dpmm`` on columns cut into bins: ``python dpmm_program.py IN.npz OUT.npz``.
 
 ``dpmm`` needs older versions of pandas and numpy than dpswd, so
-:mod:`experiments.generation.tables_adult` runs this file with the interpreter of ``DPMM_PYTHON``,
+:mod:`experiments.generation.dpmm_runs` runs this file with the interpreter of ``DPMM_PYTHON``,
 in an environment of its own. It imports nothing of dpswd.
 
-MST's noise is for add/remove-one. Under replace-one the squared sensitivity of a marginal is 2
-instead of 1, and that of a score in a selection doubles, so zCDP grows by 2 in the two thirds of
-the budget that measure and by 4 in the third that selects. MST gets rho / (8/3), converted back to
-epsilon by its own conversion.
+Their noise is for add/remove-one. Under replace-one the squared sensitivity of a marginal is 2
+instead of 1, and the sensitivity of a score in a selection doubles, so that zCDP grows by 2 in the
+part of the budget that measures and by 4 in the part that selects. MST selects with a third of it,
+AIM with a tenth. They get the zCDP over this growth, converted back to epsilon by their own
+conversion.
 """
 
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-GROWTH = 8 / 3  # of zCDP under replace-one
+GROWTH = {"mst": 2 * 2 / 3 + 4 / 3, "aim": 2 * 0.9 + 4 * 0.1}  # of zCDP under replace-one
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,12 @@ def limits(low: float, high: float, most: int) -> np.ndarray:
 def main(source: str, target: str) -> None:
     """Read rows, labels, bounds and a budget; write synthetic rows and labels.
 
-    The file ``source`` has rows, labels, bounds, epsilon, delta, bins and seed.
+    The file ``source`` has rows (n, d), labels (n,), bounds (d, 2), the largest number of bins (d,)
+    of each column, epsilon, delta, seed, and the method, ``mst`` or ``aim``.
     """
     # Packages of the other environment; the help of dpswd's experiments must not need them.
     import pandas as pd
+    from dpmm.pipelines.aim import AIMPipeline  # type: ignore[import-not-found]
     from dpmm.pipelines.mst import MSTPipeline  # type: ignore[import-not-found]
 
     task = np.load(source)
@@ -68,11 +71,13 @@ def main(source: str, target: str) -> None:
     delta = float(task["delta"])
     columns = []
     for j, (low, high) in enumerate(task["bounds"]):
-        columns.append(Column(str(j), low, high, limits(low, high, int(task["bins"]))))
+        columns.append(Column(str(j), low, high, limits(low, high, int(task["bins"][j]))))
     cells = {column.name: column.cells(rows[:, j]) for j, column in enumerate(columns)}
     domain = {column.name: column.n_bins for column in columns}
-    pipeline = MSTPipeline(
-        epsilon=smaller_epsilon(float(task["epsilon"]), delta),
+    method = str(task["method"])
+    pipeline_class = {"mst": MSTPipeline, "aim": AIMPipeline}[method]
+    pipeline = pipeline_class(
+        epsilon=smaller_epsilon(float(task["epsilon"]), delta, GROWTH[method]),
         delta=delta,
         disable_processing=True,
         n_jobs=1,
@@ -90,12 +95,12 @@ def main(source: str, target: str) -> None:
     np.savez(target, rows=synthetic_rows, labels=labels)
 
 
-def smaller_epsilon(epsilon: float, delta: float) -> float:
-    """Return the epsilon of MST that is ``epsilon`` under replace-one."""
+def smaller_epsilon(epsilon: float, delta: float, growth: float) -> float:
+    """Return the epsilon under add/remove-one that is ``epsilon`` under replace-one."""
     from dpmm.models.base.mechanisms.cdp2adp import cdp_rho  # type: ignore[import-not-found]
     from scipy.optimize import brentq
 
-    rho = cdp_rho(epsilon, delta) / GROWTH
+    rho = cdp_rho(epsilon, delta) / growth
 
     def gap(candidate: float) -> float:
         return float(cdp_rho(candidate, delta) - rho)
