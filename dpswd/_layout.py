@@ -156,7 +156,7 @@ class Layout:
 
         series = {}
         for column in table.included:
-            restored = pd.Series(cells[column.name], dtype=None if column.dtype else object)
+            restored = pd.Series(cells[column.name], dtype=object)
             if column.dtype == "category":
                 of_column = dict.fromkeys([*column.categories, *restored.dropna()])
                 restored = restored.astype(pd.CategoricalDtype(list(of_column)))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable, as_records
+from dpswd._frames import as_pandas
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
@@ -107,7 +108,8 @@ class PrivateRecords(_Handle):
 
     Args:
         X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or
-            vectors (N, d). NumPy, torch, or a DataFrame of numbers.
+            vectors (N, d). NumPy, torch, or a DataFrame of numbers (of pandas; of polars or a
+            table of pyarrow, which come back as one of pandas).
         y: Classes (N,), or ``None``.
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the
             screen.
@@ -164,7 +166,7 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
-        X, unit_names = without_units(X, unit, per_unit)
+        X, unit_names = without_units(as_pandas(X), unit, per_unit)
         types_notice = ""
         if columns is None:
             values, layout = as_records(X, unreadable=unreadable)
@@ -506,11 +508,9 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
     The types are facts of all records: one missing cell makes floats of a column of integers.
     """
     if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        remedy = "pass a DataFrame, whose columns have names"
-        if hasattr(X, "to_pandas"):
-            remedy = "pass X.to_pandas()"
         raise InputError(
-            f"Expected X as a DataFrame of pandas with columns=, got {type(X).__name__}; {remedy}."
+            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
+            "whose columns have names."
         )
     if len(set(map(str, X.columns))) < len(X.columns):
         raise InputError(
@@ -529,27 +529,35 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
 
 def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
+    check_types(table)
     cells = {str(name): X[name].tolist() for name in X.columns}
-    numbers = table.numbers(cells, "X", first_line=0)
-    records, layout = table_records(numbers, table)
+    return table_records(table.numbers(cells, "X", first_line=0), table)
+
+
+def check_types(table: Table) -> None:
+    """Refuse bounds and categories that the types of their columns cannot hold."""
     bounds = torch.tensor(table.bounds, dtype=torch.float32).T
     try:
-        layout.restore(bounds)
+        _table_layout(table).restore(bounds)
         table.check_types()
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             "Expected facts of the columns that fit their types in X, got bounds or categories "
             "that a type cannot hold; correct them, or convert the column."
         ) from None
-    return records, layout
 
 
 def table_records(numbers: Array, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of cells as records, and their layout."""
     if not len(numbers):
         raise InputError("Expected a table with records, got none.")
-    layout = Layout(dtypes=("float64",) * numbers.shape[1], columns=tuple(table.names), table=table)
-    return torch.from_numpy(numbers.astype(np.float32)), layout
+    return torch.from_numpy(numbers.astype(np.float32)), _table_layout(table)
+
+
+def _table_layout(table: Table) -> Layout:
+    """Return the layout of a table whose columns have facts."""
+    names = tuple(table.names)
+    return Layout(dtypes=("float64",) * len(names), columns=names, table=table)
 
 
 def say_left_out(table: Table) -> None:

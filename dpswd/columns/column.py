@@ -186,17 +186,12 @@ class Column:
             if self.kind == "date":
                 return moment.date().isoformat()
             return moment.isoformat(sep=" ")
+        number = _number_of(bound)
         if self.kind == "integer":
-            try:
-                exact = int(bound)
-            except ValueError:  # text with a decimal point, such as 10.0
-                exact = int(float(bound))
-            if exact != float(bound):
+            exact = int(number)
+            if exact != number:
                 raise ValueError("no whole number")
             return exact
-        number = float(bound)
-        if number.is_integer() and abs(number) < _FAR:
-            return int(number)
         return number
 
     @property
@@ -343,7 +338,7 @@ class Column:
             elapsed = _moment(cell, date_format) - _EPOCH
             return math.floor(elapsed.total_seconds() / _SECONDS[self.kind])
         if not isinstance(cell, str):
-            return float(cell)
+            return _number_of(cell)
         if "_" in cell:  # Python reads 1_5 as 15
             raise ValueError("an underscore")
         text = cell
@@ -353,7 +348,7 @@ class Column:
             if "." in text:
                 raise ValueError("another decimal mark")
             text = text.replace(self.decimal_mark, ".")
-        return float(text)
+        return _number_of(text)
 
     def _expected_cell(self) -> str:
         """Return what a cell must be, for a message."""
@@ -398,8 +393,10 @@ class Column:
         """Return the date of a whole number: text, or a datetime for a column of such dates."""
         seconds = (number + self._origin) * _SECONDS[self.kind]
         moment = _EPOCH + datetime.timedelta(seconds=seconds)
-        if self.dtype.startswith("datetime64"):
+        if self.dtype.startswith(("datetime64", "timestamp")):
             return moment
+        if self.dtype.startswith("date32"):
+            return moment.date()
         if self.format:
             return moment.strftime(self.format)
         if self.kind == "date":
@@ -438,6 +435,15 @@ def is_missing_cell(cell: Any) -> bool:
 def _is_missing_value(cell: Any) -> bool:
     """Return whether a cell is None, NaN, or NaT or NA of pandas; no text is."""
     return not isinstance(cell, str) and str(cell) in _MISSING_VALUES
+
+
+def _number_of(value: Any) -> int | float:
+    """Return a number of Python; whole numbers beyond 2^53 stay exact."""
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, str) and value.strip().lstrip("+-").isdigit():
+        return int(value)
+    return float(value)
 
 
 def _text(cell: Any) -> str:

@@ -150,8 +150,9 @@ class Table:
     def check_types(self) -> None:
         """Raise OverflowError if a type of integers does not hold the bounds of its column."""
         for column in self.included:
-            if column.kind == "integer" and column.dtype.lower().startswith(("int", "uint")):
-                limits = np.iinfo(column.dtype.lower())
+            dtype = column.dtype.lower().removesuffix("[pyarrow]")
+            if column.kind == "integer" and dtype.startswith(("int", "uint")):
+                limits = np.iinfo(dtype)
                 if column.low < limits.min or column.high > limits.max:
                     raise OverflowError
 

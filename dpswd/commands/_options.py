@@ -24,7 +24,10 @@ FACTS = ("size", "channels", "classes")
 CONSTANTS = ("centre", "radius", "shapes", *JITTER, *FACTS)
 
 # What the commands read, for their help.
-FORMATS = "folder of class folders of images, .npz, .npy, .csv of numbers, or a benchmark"
+FORMATS = (
+    "folder of class folders of images, .npz, .npy, a table as .csv, .parquet or .feather, or a "
+    "benchmark"
+)
 
 # What separates the cells of a table; that of the first line is taken.
 DELIMITERS = ",;\t"
@@ -40,7 +43,7 @@ def add_reading(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)"
     )
-    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in .csv files")
+    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in a table")
     parser.add_argument(
         "--unreadable",
         choices=["refuse", "zero"],
@@ -77,6 +80,14 @@ def add_columns(parser: Any) -> None:
         help="facts of the columns of a table with categories, dates or missing cells: .csv or "
         ".yaml (docs/tables.md)",
     )
+
+
+def table_ending(data: str) -> str:
+    """Return the ending of the file of a synthetic table: that of the private one."""
+    ending = Path(data).suffix.lower()
+    if ending in (".parquet", ".feather"):
+        return ending
+    return ".csv"
 
 
 def add_units(parser: Any) -> None:

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from dpswd.records import Records
 
 # Where the synthetic records of a run directory or of a bundle are.
-_RECORDS = ("data/train", "data/train.csv", "synthetic.npz", "synthetic.csv")
+_RECORDS = (
+    "data/train",
+    "data/train.csv",
+    "synthetic.npz",
+    "synthetic.csv",
+    "synthetic.parquet",
+    "synthetic.feather",
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:

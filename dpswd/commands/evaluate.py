@@ -25,7 +25,9 @@ _MAX_NAMES = 5  # unknown classes in a message
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "synthetic", metavar="SYNTHETIC", help="synthetic records: .npz, .csv or a folder of images"
+        "synthetic",
+        metavar="SYNTHETIC",
+        help="synthetic records: .npz, a table, or a folder of images",
     )
     parser.add_argument(
         "test", metavar="TEST", help="real records that you may look at, or a benchmark"
@@ -221,7 +223,7 @@ def show(result: dict[str, Any]) -> None:
         _show_accuracies(result["rows"], result["real_rows"])
     else:
         print(
-            "No classifier was trained, as the records have no classes; of .csv files, --target "
+            "No classifier was trained, as the records have no classes; of tables, --target "
             "names their column."
         )
     if result["majority"] is not None:

@@ -18,6 +18,7 @@ from dpswd.commands._options import (
     read_records,
     run_directory,
     synthetic_line,
+    table_ending,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         {name: value for name, value in constants.items() if name not in FACTS},
         n=n,
         proportions=arguments.proportions,
+        ending=table_ending(arguments.data),
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         device=arguments.device,
@@ -125,6 +127,7 @@ def generate(
     *,
     n: int,
     proportions: str | None,
+    ending: str = ".csv",
     **options: Any,
 ) -> dict[str, Any]:
     """Fit a generator, and write its files on rank 0.
@@ -136,6 +139,7 @@ def generate(
         n: Number of synthetic records.
         proportions: ``"equal"`` or ``"released"``, of the classes of synthetic records; ``None``
             for those of :meth:`dpswd.PrivateGenerator.sample`.
+        ending: Ending of the file of a synthetic table whose columns have facts.
         options: Further options of :class:`~dpswd.PrivateGenerator`.
     """
     # These modules import torch, which the help of the command does not need.
@@ -150,7 +154,12 @@ def generate(
     )
     _warn_of_clouds(estimator, records)
     estimator.fit(records)
-    files = Processes().broadcast(lambda: _write(estimator, records, directory, n, proportions))
+    name = "synthetic.npz"
+    if records.layout.table is not None:
+        name = f"synthetic{ending}"
+    files = Processes().broadcast(
+        lambda: _write(estimator, records, directory / name, n, proportions)
+    )
     expectation = estimator.generator_.structure.verdict
     drawn = synthetic_line(n, "")
     if records.n_classes:
@@ -160,11 +169,13 @@ def generate(
             sizes, released=True, counted=records.entry_noun
         )
         expectation += f"\n{rarest}"
-    suffix = "npz"
-    if records.bounds is not None:
-        suffix = "csv"
+    example = "more.npz"
+    if records.layout.table is not None:
+        example = f"more{ending}"
+    elif records.bounds is not None:
+        example = "more.csv"
     next_command = ["dpswd", "sample", str(directory / "generator.pt")]
-    next_command += ["-n", str(_N_NEXT), "--out", f"more.{suffix}"]
+    next_command += ["-n", str(_N_NEXT), "--out", example]
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
@@ -189,23 +200,29 @@ def _warn_of_clouds(estimator: "PrivateGenerator", records: "PrivateRecords") ->
 def _write(
     estimator: "PrivateGenerator",
     records: "PrivateRecords",
-    directory: Path,
+    path: Path,
     n: int,
     proportions: str,
 ) -> list[str]:
-    """Write generator, synthetic records, pictures and report; return the names of the files."""
+    """Write generator, synthetic records, pictures and report; return the names of the files.
+
+    Args:
+        estimator: The fitted estimator.
+        records: The private records.
+        path: File of the synthetic records, in the run directory.
+        n: Number of synthetic records.
+        proportions: Of their classes.
+    """
     from dpswd.files.export import export
     from dpswd.files.pictures import mark_picture, save_columns, save_samples
     from dpswd.report.render import write_report
 
+    directory = path.parent
     estimator.save(directory / "generator.pt")
     synthetic, labels = estimator.sample(n, proportions=proportions)
     notice = estimator.guarantee_.notice
-    name = "synthetic.npz"
-    if records.layout.table is not None:
-        name = "synthetic.csv"
-    export(directory / name, synthetic, labels, records.layout, notice=notice)
-    files = ["generator.pt", name]
+    export(path, synthetic, labels, records.layout, notice=notice)
+    files = ["generator.pt", path.name]
     if len(records.shape) == 3:
         save_samples(estimator.generator_, directory / "samples.png")
         mark_picture(directory / "samples.png", notice)

@@ -36,8 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--out",
         type=Path,
         default=Path("synthetic.npz"),
-        metavar="FILE.npz|FILE.csv|FOLDER",
-        help="a folder gets one PNG per image in class folders (default: synthetic.npz)",
+        metavar="FILE|FOLDER",
+        help="FILE.npz; FILE.csv, .parquet or .feather for tables; a folder gets one PNG per image "
+        "in class folders (default: synthetic.npz)",
     )
 
 

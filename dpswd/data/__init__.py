@@ -9,6 +9,7 @@ from dpswd._arrays import Unreadable
 from dpswd._labels import Labels
 from dpswd._progress import say
 from dpswd.columns import Table
+from dpswd.data.arrow_files import ARROW_FORMATS, read_arrow
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays
@@ -28,11 +29,13 @@ class _Reader:
     options: frozenset[str] = frozenset()
 
 
+_ARROW_READER = _Reader(read_arrow, frozenset({"classes", "target", "unit", "columns"}))
 _READERS = {  # by ending; that of a folder is empty
     "": _Reader(read_images, frozenset({"size", "channels", "classes", "unit"})),
     ".npz": _Reader(read_arrays, frozenset({"classes", "unit"})),
     ".npy": _Reader(read_arrays),
     ".csv": _Reader(read_table, frozenset({"classes", "target", "unit", "columns"})),
+    **dict.fromkeys(ARROW_FORMATS, _ARROW_READER),
 }
 _OPTIONS = ("channels", "classes", "columns", "size", "target", "unit")
 _FACES_SIZE = 64  # side of the faces of CelebA where none is stated
@@ -68,20 +71,20 @@ def read(
     Args:
         data: A folder of class folders of images; an ``.npz`` file (``features`` or ``images``,
             and ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one
-            ``.npy`` file; a ``.csv`` file of numbers; or a benchmark's name, whose training
-            records are read (see :func:`benchmark`). Paths are relative to the working directory
-            or to ``root``.
+            ``.npy`` file; a table in a ``.csv``, ``.parquet`` or ``.feather`` file; or a
+            benchmark's name, whose training records are read (see :func:`benchmark`). Paths are
+            relative to the working directory or to ``root``.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
         classes: Public list of classes.
         labelled: ``False`` leaves the classes of the records out.
-        target: Column of the classes in a ``.csv`` file.
+        target: Column of the classes in a table.
         bounds: Public bounds (low, high) of every column of rows.
         kinds: Public kind of every column of rows: ``"numeric"``, ``"integer"`` or ``"binary"``.
-        columns: Public facts of the columns of a ``.csv`` file, instead of bounds and kinds: a
+        columns: Public facts of the columns of a table, instead of bounds and kinds: a
             dictionary by names, or a file (:mod:`dpswd.columns`).
-        unit: What names the person of each record: a column of a ``.csv`` file, an array of an
+        unit: What names the person of each record: a column of a table, an array of an
             ``.npz`` file, or ``"folder"``, the innermost folder of an image, below that of the
             class. The guarantee then protects a person with all records (docs/theory/units.md).
         per_unit: Number of records of a person that enter at most.
@@ -172,7 +175,7 @@ def _read(data: str | Path, options: ReadOptions, unused: Set[str] = frozenset()
     records = reader.read(path, options)
     if options.classes is not None and options.labelled and records.labels is None:
         remedy = "name its array of labels 'labels'"
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() in (".csv", *ARROW_FORMATS):
             remedy = TARGET
         raise InputError(
             f"Expected labels in {data} for the stated classes, got none; {remedy}, or leave the "
@@ -190,8 +193,8 @@ def _reader_of(path: Path) -> _Reader:
         suffix = path.name
     if suffix not in _READERS:
         raise InputError(
-            f"Expected a folder of images, .npz, .npy or .csv, got {path.name}; unpack or convert "
-            "it, or pass its arrays to PrivateRecords."
+            "Expected a folder of images, .npz, .npy, .csv, .parquet or .feather, got "
+            f"{path.name}; unpack or convert it, or pass its arrays to PrivateRecords."
         )
     return _READERS[suffix]
 

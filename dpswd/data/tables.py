@@ -12,6 +12,7 @@ from dpswd._arrays import MIXED, convert
 from dpswd._labels import Key, Labels, as_classes, as_labels, label_key
 from dpswd._layout import Array, Layout
 from dpswd.columns import Table
+from dpswd.data.arrow_files import ARROW_FORMATS, arrow_column_names
 from dpswd.data.reading import (
     ReadOptions,
     ReadRecords,
@@ -34,9 +35,13 @@ _MAX_MESSAGE = 200  # characters of names of columns in a message
 
 
 def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
-    """Return the names of the columns of a ``.csv`` file; none of another file."""
+    """Return the names of the columns of a table; none of another file."""
     path = find_path(data, root) or Path(data)
-    if path.suffix.lower() != ".csv" or not path.is_file():
+    if not path.is_file():
+        return []
+    if path.suffix.lower() in ARROW_FORMATS:
+        return arrow_column_names(path)
+    if path.suffix.lower() != ".csv":
         return []
     first_line = next(_lines(path), [])
     return _header(first_line, path)

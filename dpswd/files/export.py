@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpswd._files import atomic_write, check_new
+from dpswd._frames import require
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
@@ -22,6 +23,7 @@ _MAX_BYTES = 200
 _SAFE_PUNCTUATION = " -_.,+=()[]{}@#&!'~^$;"
 # Names of devices on Windows, where they cannot name a folder.
 _DEVICES = {"CON", "PRN", "AUX", "NUL"}
+_ARROW_ENDINGS = (".parquet", ".feather")
 _DEVICES |= {f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)}
 
 
@@ -87,7 +89,8 @@ def export(
     class as its last column; a folder gets one PNG per image in class folders.
 
     Args:
-        path: File that ends in ``.npz``, or in ``.csv`` for rows; or a folder for images.
+        path: File that ends in ``.npz``, or in ``.csv``, ``.parquet`` or ``.feather`` for rows; or a
+            folder for images.
         records: Images or rows (n, ...).
         classes: Their classes (n,), or ``None``.
         layout: Names and types of the columns of a table.
@@ -106,12 +109,14 @@ def export(
         _write_arrays(path, values, classes, layout, notice)
     elif path.suffix == ".csv" and is_table:
         _write_table(path, values, classes, layout)
+    elif path.suffix in _ARROW_ENDINGS and is_table:
+        _write_arrow(path, records, classes, layout)
     elif path.suffix == "" and not is_table:
         write_folder(path, values, classes, layout, names)
     else:
         forms = "FILE.npz or a folder for images"
         if is_table:
-            forms = "FILE.npz or FILE.csv for rows"
+            forms = "FILE.npz, FILE.csv, FILE.parquet or FILE.feather for rows"
         raise InputError(f"Expected {forms}, got {path.name}.")
 
 
@@ -174,6 +179,23 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
         names.append(layout.target or "class")
         columns.append(np.asarray(classes))
     write_csv(path, names, columns)
+
+
+def _write_arrow(path: Path, records: Any, classes: Any, layout: Layout) -> None:
+    """Write rows (n, d) and classes to a ``.parquet`` or ``.feather`` file."""
+    require("pandas", "pyarrow", data=path.name)
+    import pandas as pd  # optional: needed for such files alone
+
+    frame = pd.DataFrame(records, copy=True)
+    frame.columns = frame.columns.map(str)
+    if classes is not None:
+        frame[layout.target or "class"] = np.asarray(classes)
+    content = io.BytesIO()
+    if path.suffix == ".parquet":
+        frame.to_parquet(content, index=False)
+    else:
+        frame.to_feather(content)
+    atomic_write(path, content.getvalue())
 
 
 def _channels_last(images: Array, layout: Layout) -> Array:

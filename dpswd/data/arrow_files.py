@@ -1,0 +1,128 @@
+"""Records in ``.parquet`` and ``.feather`` files, some rows at a time."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpswd._arrays import as_records
+from dpswd._frames import arrow_to_pandas, require
+from dpswd._labels import Labels, as_labels
+from dpswd.columns import Table
+from dpswd.data.reading import ReadOptions, ReadRecords, damaged_as_input_error, report_name
+from dpswd.errors import InputError
+from dpswd.records import check_types, frame_table, table_records
+
+ARROW_FORMATS = {".parquet": "parquet", ".feather": "feather"}  # by ending, as pyarrow names them
+_ROWS_AT_ONCE = 20_000  # whose cells are in memory as objects of Python
+
+
+def arrow_column_names(path: Path) -> list[str]:
+    """Return the names of the columns of a file."""
+    with damaged_as_input_error(path):
+        return list(_dataset(path).schema.names)
+
+
+def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
+    """Read a ``.parquet`` or ``.feather`` file; ``options.target`` is the column of classes.
+
+    Types of columns are those of the file.
+
+    Raises:
+        InputError: If the file cannot be read, or its columns do not fit the options.
+    """
+    with damaged_as_input_error(path):
+        dataset = _dataset(path)
+        names = list(dataset.schema.names)
+        for option, name in (("target", options.target), ("unit", options.unit)):
+            if name is not None and name not in names:
+                raise InputError(
+                    f"Expected {option} to be a column of {path}, {names}, got {name!r}."
+                )
+        if len(set(names)) < len(names):
+            raise InputError(f"Expected different names of columns in {path}, got a repeated one.")
+        if options.columns is None:
+            return _read_numbers(dataset, path, options)
+        return _read_cells(dataset, path, options, options.columns)
+
+
+def _dataset(path: Path) -> Any:
+    """Return the data set of pyarrow, which has read the schema of the file."""
+    require("pandas", "pyarrow", data=path)
+    import pyarrow.dataset
+
+    return pyarrow.dataset.dataset(path, format=ARROW_FORMATS[path.suffix.lower()])
+
+
+def _read_numbers(dataset: Any, path: Path, options: ReadOptions) -> ReadRecords:
+    """Read a file of numbers."""
+    frame = arrow_to_pandas(dataset.to_table())
+    labels = None
+    if options.target is not None:
+        label_cells = frame.pop(options.target).tolist()
+        if options.labelled:
+            labels = _labels(label_cells, options)
+    unit_names = None
+    if options.unit is not None:
+        unit_names = tuple(frame.pop(options.unit).tolist())
+    values, layout = as_records(frame, unreadable=options.unreadable)
+    n_columns = values.shape[1]
+    return ReadRecords(
+        report_name(path),
+        values,
+        labels,
+        replace(layout, target=options.target),
+        kinds=layout.column_kinds(n_columns) or ["numeric"] * n_columns,
+        columns=tuple(map(str, frame.columns)),
+        unit_names=unit_names,
+    )
+
+
+def _read_cells(dataset: Any, path: Path, options: ReadOptions, table: Table) -> ReadRecords:
+    """Read a file whose columns have stated facts."""
+    beside = [name for name in (options.target, options.unit) if name is not None]
+    empty = arrow_to_pandas(dataset.schema.empty_table()).drop(columns=beside)
+    table, notice = frame_table(empty, table)
+    check_types(table)
+    label_cells: list[Any] = []
+    unit_names: list[Any] = []
+    numbers = []
+    n_rows = 0
+    for batch in dataset.to_batches(batch_size=_ROWS_AT_ONCE):
+        columns = batch.to_pydict()
+        if options.target is not None:
+            label_cells += columns.pop(options.target)
+        if options.unit is not None:
+            unit_names += columns.pop(options.unit)
+        numbers.append(table.numbers(columns, str(path), first_line=n_rows + 1))
+        n_rows += batch.num_rows
+    if n_rows == 0:
+        raise InputError(f"Expected a table with records in {path}, got none.")
+    values, layout = table_records(np.concatenate(numbers), table)
+    notices: tuple[str, ...] = ()
+    if notice:
+        notices = (notice,)
+    records = ReadRecords(
+        report_name(path),
+        values,
+        labels=None,
+        layout=replace(layout, target=options.target),
+        notices=notices,
+        columns=table.names,
+    )
+    if options.target is not None and options.labelled:
+        records = replace(records, labels=_labels(label_cells, options))
+    if options.unit is not None:
+        records = replace(records, unit_names=tuple(unit_names))
+    return records
+
+
+def _labels(cells: list[Any], options: ReadOptions) -> Labels:
+    """Return the classes of records, each cell read by itself."""
+    return as_labels(
+        cells,
+        options.classes,
+        min_classes=options.min_classes,
+        missing_is_class=options.missing_is_class,
+    )
