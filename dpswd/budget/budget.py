@@ -500,7 +500,7 @@ class RunBudget(Recorder):
         accountant without a bound is left out.
         """
         if self.n_releases == 0:
-            return {}
+            return dict.fromkeys(self.plan.epsilons_after(1), 0.0)
         return self.plan.epsilons_after(self._n_made[self.mechanism])
 
     def statement(self) -> RunStatement:

@@ -69,7 +69,7 @@ TABLES = {
     "table1_published": Source("table1_published", adaptation.table1_published),
     "table1_gap": Source("table1_gap", adaptation.table1_gap),
     "table1": Source("table1", adaptation.table1),
-    "table1_office": Source("table1", adaptation.table1_office),
+    "table1_office": Source("table1_office", adaptation.table1_office),
     "image_map": Source("image_map", adaptation.image_map),
     "fig3": Source("fig3", adaptation.fig3),
     "fallback_errors": Source("fallback", adaptation.fallback_errors),

@@ -88,12 +88,6 @@ def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
             assert epsilon == pytest.approx(target_epsilon, rel=5e-3)
 
 
-def test_finished_cells_are_not_run_again(tmp_path, office_root, monkeypatch):
-    monkeypatch.setattr(table1, "DIGITS", ())
-    monkeypatch.setattr(table1, "OFFICE_PAIRS", ())
-    assert table1.table1(tmp_path, data=office_root)["rows"] == []
-
-
 def test_changed_settings_are_options_of_the_command_line(tmp_path):
     cell = Cell("USPS-MNIST", "swd", 0, steps=295, changed=("data.box", "28"))
     options = table1.options_of(cell, tmp_path)

@@ -94,3 +94,20 @@ def test_sum_of_a_batch_is_released_at_every_step_and_not_stored(tmp_path):
     assert not statement["sound"]
     assert statement["conditions"]
     assert not list((tmp_path / "releases").glob("*"))
+
+
+class Late(Summing):
+    """Releases a sum from the third step on."""
+
+    def training_step(self, batch, batch_idx):
+        if self.global_step < 2:
+            return self.net(batch[0]).sum()
+        return super().training_step(batch, batch_idx)
+
+
+def test_epsilon_is_shown_before_the_first_release_as_after_it(tmp_path):
+    """Lightning refuses a value that is logged in two ways."""
+    budget = PrivacyBudget(5.0, 1e-5, sample_size=N, n_releases=3)
+    batches = DataLoader(TensorDataset(X), batch_size=B)
+    trainer(tmp_path, budget=budget, max_steps=5).fit(Late(), batches)
+    assert privacy(tmp_path)["releases_made"] == 3
