@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # Number of records from which on a pass over them takes long enough for a bar.
 _FEWEST_RECORDS = 2000
+# Lines about a training where there is no terminal for a bar.
+_N_LINES = 4
 
 
 def say(text: str) -> None:
@@ -48,3 +50,29 @@ def passing(
     from rich.progress import track
 
     yield from track(parts, description, console=Console(stderr=True), transient=True)
+
+
+def steps(n_steps: int, description: str, *, shown: bool = True) -> Iterator[int]:
+    """Yield the numbers of training steps, with a bar on a terminal and four lines elsewhere.
+
+    Args:
+        n_steps: Number of steps.
+        description: What is trained.
+        shown: Whether anything is shown; on rank 0 only.
+    """
+    numbers = range(n_steps)
+    if not shown or _rank() != 0:
+        yield from numbers
+        return
+    if sys.stderr.isatty():
+        # Imported here, since rich is needed on a terminal only.
+        from rich.console import Console
+        from rich.progress import track
+
+        yield from track(numbers, description, console=Console(stderr=True), transient=True)
+        return
+    lines = {n_steps * part // _N_LINES for part in range(_N_LINES)}
+    for number in numbers:
+        if number in lines:
+            say(f"{description}: step {number:,} of {n_steps:,}")
+        yield number

@@ -27,6 +27,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from dpswd._layout import Array
+from dpswd._progress import say
 from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolve_method
 from dpswd.adaptation.space import SourceSpace, flat
 from dpswd.errors import InputError
@@ -113,6 +114,7 @@ class TargetClassifier:
         shift: The shift s of the module's docstring.
         verdict: One sentence on what was done and why.
         columns: Names of the columns of a table, by which those of further records are matched.
+        examples: First source images as an image map mapped them, for pictures; ``None`` without.
     """
 
     space: SourceSpace
@@ -122,6 +124,7 @@ class TargetClassifier:
     shift: float
     verdict: str
     columns: tuple[str, ...] | None = None
+    examples: Array | None = None
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source.
@@ -156,6 +159,7 @@ def adapt(
     method: Any = "class_shift",
     min_shift: float = MIN_SHIFT,
     seed: int = 0,
+    progress: bool = False,
 ) -> TargetClassifier:
     """Train a classifier of target records; reads no private record.
 
@@ -167,6 +171,7 @@ def adapt(
         method: See :class:`dpswd.PrivateAdapter`.
         min_shift: Least shift for which the method is used.
         seed: Seed of the method.
+        progress: Show the stages, and the steps of an image map.
 
     Raises:
         InputError: If the method is unknown, or the labels do not fit the records.
@@ -174,6 +179,8 @@ def adapt(
     method = resolve_method(method, has_images=len(space.shape) > 1)
     classes, numbers = _numbered(labels, len(source))
     rows = space.coordinates(source)
+    if progress:
+        say(f"Matching {len(rows):,} source records with {len(target.rows):,} synthetic ones.")
     moved = class_shift(rows, numbers, target.rows, seed)
     shift = _relative_shift(rows, moved, numbers, target.noise)
     least_shift = min_shift
@@ -185,14 +192,17 @@ def adapt(
         target_records = None
         if adapted:
             target_records = target.records
-        model = _image_network(method, source, numbers, target_records, seed)
+        model = _image_network(method, source, numbers, target_records, seed, progress)
         space = SourceSpace.identity(source.shape[1:])
     elif adapted:
         model = _adapted_classifier(method, rows, moved, numbers, target.rows)
     else:
         model = _source_classifier(source, numbers)
         space = SourceSpace.identity(source.shape[1:])
-    return TargetClassifier(space, classes, model, adapted, shift, verdict)
+    examples = None
+    if isinstance(method, ImageMap) and method.examples is not None:
+        examples = np.asarray(method.examples.detach().numpy())
+    return TargetClassifier(space, classes, model, adapted, shift, verdict, examples=examples)
 
 
 def _numbered(labels: Array, n_records: int) -> tuple[Array, Array]:
@@ -247,14 +257,20 @@ def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> 
 
 
 def _image_network(
-    method: ImageMap, source: Array, numbers: Array, target: Array | None, seed: int
+    method: ImageMap,
+    source: Array,
+    numbers: Array,
+    target: Array | None,
+    seed: int,
+    progress: bool,
 ) -> Any:
     """Train the network of an image map; without a target, on the source as it is."""
     images = floats(torch.from_numpy(source))
     target_images = None
     if target is not None:
         target_images = torch.from_numpy(target)
-    return method.fit(images, torch.from_numpy(numbers), target_images, seed)
+    labels = torch.from_numpy(numbers)
+    return method.fit(images, labels, target_images, seed, progress=progress)
 
 
 def _source_classifier(source: Array, numbers: Array) -> Any:

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from dpswd._layout import Array
+from dpswd._progress import steps
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 from dpswd.features.frequencies import DCT
@@ -47,6 +48,8 @@ _MAP_STEPS = 300
 _MAP_BATCH = 256
 _MAP_LR = 2e-2
 
+# Mapped source images for pictures.
+N_EXAMPLES = 10
 N_HIDDEN = 128  # size of the hidden layer of the network
 _NETWORK_BATCH = 128
 _NETWORK_PEAK_LR = 4e-3
@@ -93,6 +96,9 @@ class ImageMap:
         amounts: Jitter of the mapped images, public constants: ``shift``, ``rotation``, ``zoom``,
             ``shear`` and ``elastic``, as in :func:`dpswd.features.jitter.jitter`.
 
+    Attributes:
+        examples: The first ten source images as they were mapped; ``None`` before a fit.
+
     Raises:
         InputError: If a value is out of range.
 
@@ -107,8 +113,17 @@ class ImageMap:
         check_amounts(amounts)
         self.n_steps = n_steps
         self.amounts: dict[str, Any] = amounts
+        self.examples: Tensor | None = None
 
-    def fit(self, images: Tensor, numbers: Tensor, target: Tensor | None, seed: int) -> SmallCNN:
+    def fit(
+        self,
+        images: Tensor,
+        numbers: Tensor,
+        target: Tensor | None,
+        seed: int,
+        *,
+        progress: bool = False,
+    ) -> SmallCNN:
         """Train the network; the global random state stays as it is.
 
         Args:
@@ -117,18 +132,20 @@ class ImageMap:
             target: Synthetic target images (m, channels, height, width) in [0, 1]; ``None`` trains
                 on the source as it is.
             seed: Seed of the map, of the weights and of the batches.
+            progress: Show the steps.
 
         Returns:
             The network, in evaluation mode.
         """
         with seeded(seed), torch.enable_grad():
             if target is not None:
-                adapter = fit_adapter(images, target, seed)
+                adapter = fit_adapter(images, target, seed, progress=progress)
                 images = _map_in_parts(adapter, images)
-            network = self._train(images, numbers)
+                self.examples = images[:N_EXAMPLES]
+            network = self._train(images, numbers, progress)
         return network.eval()
 
-    def _train(self, images: Tensor, numbers: Tensor) -> SmallCNN:
+    def _train(self, images: Tensor, numbers: Tensor, progress: bool) -> SmallCNN:
         """Train a network on jittered images by Adam with one cycle of the step size."""
         network = SmallCNN(images.shape[1], int(numbers.max()) + 1, N_HIDDEN)
         optimiser = torch.optim.Adam(network.parameters(), lr=_NETWORK_PEAK_LR)
@@ -136,7 +153,7 @@ class ImageMap:
         total_steps = max(2, self.n_steps)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _NETWORK_PEAK_LR, total_steps)
         has_jitter = any(self.amounts.values())
-        for _ in range(self.n_steps):
+        for _ in steps(self.n_steps, "Classifier", shown=progress):
             index = torch.randint(len(images), (_NETWORK_BATCH,))
             batch = images[index]
             if has_jitter:
@@ -150,7 +167,9 @@ class ImageMap:
         return network
 
 
-def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
+def fit_adapter(
+    images: Tensor, target: Tensor, seed: int, *, progress: bool = False
+) -> ImageAdapter:
     """Fit the image map by Adam, with fresh directions at every step.
 
     Batches are drawn from the global random state of torch.
@@ -159,6 +178,7 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
         images: Source images (n, channels, height, width) in [0, 1].
         target: Synthetic target images (m, channels, height, width) in [0, 1].
         seed: Seed of the directions.
+        progress: Show the steps.
     """
     channels, height, width = images.shape[1:]
     n_frequencies = min(_FREQUENCIES, height, width)
@@ -170,7 +190,7 @@ def fit_adapter(images: Tensor, target: Tensor, seed: int) -> ImageAdapter:
         optimiser, _MAP_STEPS, eta_min=_MAP_LR / 20
     )
     target_rows = _map_in_parts(features, target)
-    for _ in range(_MAP_STEPS):
+    for _ in steps(_MAP_STEPS, "Image map", shown=progress):
         source_batch = images[torch.randint(len(images), (_MAP_BATCH,))]
         target_batch = target_rows[torch.randint(len(target_rows), (_MAP_BATCH,))]
         directions = random_projections(

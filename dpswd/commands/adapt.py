@@ -3,7 +3,7 @@
 import shlex
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpswd.commands._options import (
     FORMATS,
@@ -14,6 +14,9 @@ from dpswd.commands._options import (
     constants_of,
     run_directory,
 )
+
+if TYPE_CHECKING:
+    from dpswd.estimators.adapter import PrivateAdapter
 
 # Options of the image map, and all options that a config may have.
 _MAP_OPTIONS = ("n_steps", *JITTER)
@@ -128,15 +131,21 @@ def run(arguments: Namespace) -> dict[str, Any]:
     adapter.fit(records, labels, domains, columns=source.columns)
     classifier = str(out / "classifier.pt")
     report = str(out / "report.html")
+    files = [classifier, report]
+    comparison = out / "adaptation.png"
+    is_image = source.records.ndim > 2
+    if is_image:
+        files.append(str(comparison))
     if Processes().rank == 0:
         adapter.save(classifier)
-        if source.records.ndim > 2:
+        if is_image:
             picture = out / "samples.png"
             _save_samples(adapter.synthetic_, picture, adapter.guarantee_.notice)
+            _save_adaptation(source.records, adapter, comparison)
         adapter.report(report)
     return {
         "out": str(out),
-        "files": [classifier, report],
+        "files": files,
         "n_source": n_source,
         "n_target": adapter.n_target_,
         "adapted": adapter.adapted_,
@@ -188,8 +197,27 @@ def _save_samples(images: Any, path: Path, notice: str) -> None:
     mark_picture(path, notice)
 
 
+def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None:
+    """Write a picture: source images, the same ones adapted, and synthetic target images."""
+    import torch
+
+    from dpswd._arrays import as_records
+    from dpswd.files.pictures import mark_picture, save_grid
+    from dpswd.records import floats
+
+    synthetic, _ = as_records(adapter.synthetic_[:_N_COLUMNS])
+    rows = {"source": floats(torch.from_numpy(source[:_N_COLUMNS]))}
+    if adapter.classifier_.examples is not None:
+        rows["source, adapted"] = torch.from_numpy(adapter.classifier_.examples)
+    rows["synthetic target"] = floats(synthetic)
+    n = min(len(images) for images in rows.values())
+    images = torch.cat([images[:n] for images in rows.values()])
+    save_grid(images, path, n, row_names=list(rows))
+    mark_picture(path, adapter.guarantee_.notice)
+
+
 def show(result: dict[str, Any]) -> None:
-    classifier, _ = result["files"]
+    classifier = result["files"][0]
     files = ", ".join(result["files"])
     print(f"Files: {files}")
     command = shlex.join(["dpswd", "predict", classifier, "DATA"])

@@ -171,6 +171,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         space = SourceSpace.from_source(domains.source, self.n_target_, mu, self.normalise)
         self._release_target(domains, space, directory, units)
         self._space = space
+        if self.verbose:
+            say(f"Drawing {self.n_synthetic:,} synthetic target records.")
         self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(synthetic).restore(synthetic)
@@ -199,6 +201,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             method=self.method,
             min_shift=self.min_shift,
             seed=self._public_seed(),
+            progress=self.verbose,
         )
         self._set_classifier(replace(classifier, columns=self._columns))
         if self.verbose:

@@ -79,3 +79,20 @@ def test_image_map_leaves_the_global_random_state():
 def test_image_map_refuses_options_out_of_range(options, name):
     with pytest.raises(InputError, match=name):
         ImageMap(**options)
+
+
+def test_image_map_shows_its_steps_and_holds_examples(capfd):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(40, 1, 8, 8, generator=generator)
+    method = ImageMap(n_steps=8)
+    method.fit(images, torch.arange(40) % 2, images.square(), seed=0, progress=True)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("Classifier: ")] == [
+        f"Classifier: step {step} of 8" for step in (0, 2, 4, 6)
+    ]
+    assert [line.split(":")[0] for line in lines].count("Image map") == 4
+    assert method.examples.shape == (10, 1, 8, 8)
+    # the target is darker, and so are the mapped images
+    assert method.examples.mean() < images[:10].mean() - 0.05
+    method.fit(images, torch.arange(40) % 2, None, seed=0)
+    assert capfd.readouterr().err == ""

@@ -211,9 +211,10 @@ def test_folders_of_images(tmp_path, monkeypatch, capfd):
             write_images(tmp_path, {name: image if domain == "source" else image[..., 0]})
     words = "adapt source target --channels 1 --epsilon 50 --delta 1e-3 --out run"
     assert main(words.split()) == 0
-    assert "taken" not in "".join(
-        line for line in capfd.readouterr().err.splitlines() if "target" in line
-    )
+    err = capfd.readouterr().err
+    assert "taken" not in "".join(line for line in err.splitlines() if "target" in line)
+    assert "Matching 80 source records" in err
+    assert (tmp_path / "run" / "adaptation.png").exists()
     answer(capfd, "predict", CLASSIFIER, "target", "--out", "predictions.csv")
     header, *lines = csv.reader((tmp_path / "predictions.csv").read_text().splitlines())
     assert header == ["file", "prediction"]
