@@ -95,7 +95,8 @@ def normal(source: RandomSource, shape: tuple[int, ...]) -> Tensor:
     for start in range(0, n_pairs, _PAIRS):
         cosines, sines = result[:, start : start + _PAIRS]
         words = source.words(2 * len(cosines)) >> _SHIFT
-        radius, angle = torch.from_numpy(words.view(np.int64)).double().view(2, -1)
+        numbers = words.view(np.int64).astype(np.float64)  # faster than torch's conversion
+        radius, angle = torch.from_numpy(numbers).view(2, -1)
         radius.add_(1).mul_(2.0**-_BITS)  # u in (0, 1], whose logarithm is finite
         radius.log_().mul_(-2).sqrt_()
         angle.mul_(2 * math.pi * 2.0**-_BITS)
