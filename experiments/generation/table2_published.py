@@ -5,13 +5,10 @@ steps are 100 epochs by the count of the authors' code. The distance is that of 
 adaptation: its root, times the norm that divided the rows. DP-MERF has the squared length scale of
 the code for balanced data, 105 (Fashion-MNIST: 127), and the noise of an exact account.
 
-The generative code is not public. Options that the paper leaves open, which ``table2_gap`` changes,
-cut short:
+SWD and DP-SWD are trained by ``dpswd fit`` with the configs of ``configs/paper``. The generative code
+is not public. Options that the paper leaves open, which ``table2_gap`` changes, cut short:
 
-- ``grouping``: how classes enter the distance. ``"ten"``: a batch has 10 records of each class, and
-  each class is compared with its own records. ``"one"``: a batch has 100 records of one class.
-  ``"label"``: 100 records, with the one-hot class times 10 appended to the pixels. Labels are not
-  accounted for.
+- ``grouping``: how classes enter the distance (:mod:`models.generation`).
 - ``lr``: "default 0.0001" in appendix 8.5.3; the code that it names has 0.01 with a decay.
 - ``steps``: fewer steps, with the noise of 60,100.
 
@@ -30,25 +27,24 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from torch import Tensor
 
+from dpswd._files import verified_archive
+from dpswd.commands.main import main
 from dpswd.data import Benchmark, benchmark
-from dpswd.errors import InputError
+from dpswd.errors import DpswdError, InputError
 from dpswd.records import Records
 from experiments import cells
 from experiments.accounting.published import table4_row
-from experiments.generation.checkpoints import train_resumably
-from experiments.results import Result, Row
+from experiments.results import ROOT, Result, Row
 from models.dp_merf import DPMERF
+from models.generation import GROUPINGS, N_CLASSES
 from models.networks import Table3Generator
-from models.published import published_loss
 
 DATASETS = ("MNIST", "FashionMNIST")
-N_CLASSES = 10
 SETTING = table4_row("MNIST (b)")
 SIGMAS = {
     "SWD": 0.0,
@@ -62,8 +58,14 @@ MERF_EPOCH = 600  # steps
 MERF_EPOCHS = 100
 MERF_LR = 1e-2
 MERF_SCALES = {"MNIST": 105**0.5, "FashionMNIST": 127**0.5}
-GROUPINGS = ("ten", "one", "label")
-LABEL = 10.0  # of the appended class, about the norm of an image
+CONFIGS = ROOT / "configs" / "paper"
+CONFIG_NAMES = {  # of methods and data sets
+    "SWD": "swd",
+    "DP-SWD-b": "dp_swd_b",
+    "DP-SWD-c": "dp_swd_c",
+    "MNIST": "mnist",
+    "FashionMNIST": "fashion",
+}
 N_SYNTHETIC = 60_000  # generated images of a run at full length
 N_SYNTHETIC_SHORT = 2000  # and of a shorter one
 PER_CLASS = 10  # images kept per class
@@ -247,7 +249,7 @@ def train(cell: Cell, data: Path | None, directory: Path) -> Result:
     if cell.method == "DP-MERF":
         trained = _train_dp_merf(cell, loaded, directory)
     else:
-        trained = _train_dp_swd(cell, loaded.train, directory)
+        trained = _train_dp_swd(cell, directory, data)
     seconds = round(time.monotonic() - started, 1)
 
     torch.manual_seed(cell.seed)
@@ -283,17 +285,46 @@ def _train_dp_merf(cell: Cell, loaded: Benchmark, directory: Path) -> Trained:
     return Trained(generator, steps, lr, None, statement["mu"], statement["sound"])
 
 
-def _train_dp_swd(cell: Cell, private: Records, directory: Path) -> Trained:
-    """Train SWD or DP-SWD from the checkpoint of the cell, or from the start."""
+def _train_dp_swd(cell: Cell, directory: Path, data: Path | None) -> Trained:
+    """Run ``dpswd fit`` on the config of SWD or DP-SWD.
+
+    A run that was interrupted goes on from its checkpoint.
+
+    Raises:
+        DpswdError: If the command ends with an error, which it has printed.
+    """
     steps = cell.steps or SETTING.n_releases
     lr = cell.lr or LR
-    sigma = SIGMAS[cell.method]
-    checkpoint = directory / f"{cell.name}.pt"
-    generator = published_run(private, sigma, steps, checkpoint, lr=lr, grouping=cell.grouping)
+    run_directory = directory / "runs" / cell.name
+    checkpoint = run_directory / "checkpoints" / "last.ckpt"
+    options: dict[str, Any] = {
+        "config": CONFIGS / f"{CONFIG_NAMES[cell.method]}_{CONFIG_NAMES[cell.dataset]}.yaml",
+        "seed_everything": cell.seed,
+        "trainer.default_root_dir": run_directory,
+        "trainer.max_steps": steps,
+        "trainer.enable_progress_bar": "false",
+        "trainer.logger": "false",
+        "model.lr": lr,
+        "model.grouping": cell.grouping,
+        "data.grouping": cell.grouping,
+    }
+    if data is not None:
+        options["data.root"] = data
+    if checkpoint.exists():
+        options["ckpt_path"] = checkpoint
+    words = ["fit"]
+    for name, value in options.items():
+        words += [f"--{name}", str(value)]
+    status = main(words)
+    if status != 0:
+        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    generator = Table3Generator()
+    state = torch.load(verified_archive(checkpoint), weights_only=False)["state_dict"]
+    generator.load_state_dict({name.removeprefix("generator."): state[name] for name in state})
     sound: bool | None = False
     if cell.method == "SWD":
         sound = None
-    return Trained(generator.eval(), steps, lr, sigma, None, sound)
+    return Trained(generator.eval(), steps, lr, SIGMAS[cell.method], None, sound)
 
 
 @torch.no_grad()
@@ -334,105 +365,6 @@ def classify(images: Tensor, labels: Tensor, test: Records) -> dict[str, float]:
         accuracy = 100 * model.score(rows, test.labels.numpy())
         accuracies[name] = round(float(accuracy), 2)
     return accuracies
-
-
-# DP-SWD -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Numbers (B,) of private records, and the classes (B,) of the generated images."""
-
-    index: Tensor
-    classes: Tensor
-
-
-class Batches:
-    """The batches of a run, drawn beforehand: a batch for each number of a step."""
-
-    def __init__(self, private: Records, batch_size: int, steps: int, grouping: str) -> None:
-        self.labels = private.labels
-        self.batch_size = batch_size
-        self.per_class = batch_size // N_CLASSES
-        self.grouping = grouping
-        self.orders = []  # of each class
-        for c in range(N_CLASSES):
-            index = torch.nonzero(private.labels == c)[:, 0]
-            self.orders.append(_shuffled(index, self.per_class * (steps + 10)))
-        if grouping == "label":
-            self.order = _shuffled(torch.arange(len(private)), batch_size * steps)
-
-    def at(self, step: int) -> Batch:
-        """Return the batch of a step."""
-        if self.grouping == "label":
-            index = _piece(self.order, step, self.batch_size)
-            return Batch(index, self.labels[index])
-        if self.grouping == "one":
-            c = step % N_CLASSES
-            index = _piece(self.orders[c], step // N_CLASSES, self.batch_size)
-            return Batch(index, torch.full((self.batch_size,), c))
-        index = torch.cat([_piece(order, step, self.per_class) for order in self.orders])
-        return Batch(index, torch.arange(N_CLASSES).repeat_interleave(self.per_class))
-
-
-def _shuffled(index: Tensor, size: int) -> Tensor:
-    """Repeat ``index`` in random orders up to at least ``size`` entries.
-
-    An order follows the other, as epochs do.
-    """
-    n_epochs = -(-size // len(index))
-    return torch.cat([index[torch.randperm(len(index))] for _ in range(n_epochs)])
-
-
-def _piece(order: Tensor, number: int, size: int) -> Tensor:
-    """Return the piece of an order with this number; pieces have ``size`` entries."""
-    return order[number * size : (number + 1) * size]
-
-
-def published_run(
-    private: Records,
-    sigma: float,
-    steps: int,
-    checkpoint: Path | None = None,
-    *,
-    lr: float = LR,
-    grouping: str = "ten",
-) -> Table3Generator:
-    """Train the generator of Table 3 from torch's random state.
-
-    ``sigma`` is for rows that move by at most 1.
-    """
-    # The order of channels halves the time on a CPU.
-    generator: Any = Table3Generator().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam(generator.parameters(), lr=lr)
-    batches = Batches(private, SETTING.batch_size, steps, grouping)
-
-    def work(step: int) -> float:
-        loss = _loss(generator, private, batches.at(step), sigma, grouping)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    parts = {"generator": generator, "optimizer": optimizer}
-    number = float(GROUPINGS.index(grouping))
-    setting = [sigma, float(steps), float(len(private)), lr, number]
-    train_resumably(work, parts, steps, setting, checkpoint)
-    return generator  # type: ignore[no-any-return]  # torch types Module.to loosely
-
-
-def _loss(generator: Any, private: Records, batch: Batch, sigma: float, grouping: str) -> Tensor:
-    """Return the published loss of generated images against private records."""
-    rows = private.floats(batch.index).flatten(1)
-    generated = generator(generator.latent(len(batch.index)), batch.classes).flatten(1)
-    if grouping == "label":
-        marks = LABEL * F.one_hot(batch.classes, N_CLASSES)
-        rows = torch.cat([rows, marks], dim=1)
-        generated = torch.cat([generated, marks], dim=1)
-    groups = 1
-    if grouping == "ten":
-        groups = N_CLASSES
-    return published_loss(generated, rows, sigma, SETTING.n_projections, groups=groups)
 
 
 EXPERIMENTS = (table2_published, table2_gap)

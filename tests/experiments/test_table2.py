@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from factories import write_idx
 
 from dpswd.data.benchmarks import Benchmark, benchmark
 from dpswd.errors import InputError
@@ -13,11 +14,9 @@ from dpswd.features.frequencies import DCT
 from dpswd.records import Records
 from dpswd.report.render import write_report
 from experiments import cells
-from experiments.generation import checkpoints, table2, table2_published
+from experiments.generation import table2, table2_published
 from experiments.generation.table2 import METHODS, Cell, evaluate_cells
-from experiments.generation.table2_published import published_run
 from models.gaussian import ClassGaussian
-from models.published import published_loss
 
 
 def enlarged(name="MNIST", root=None):
@@ -71,48 +70,28 @@ def test_cells_resume_in_new_run_directories(small, tmp_path, monkeypatch):
     assert run.is_dir()
 
 
-def test_published_run_resumes_with_the_same_numbers(tmp_path, monkeypatch):
-    """A stopped run ends with the weights of a run that was never stopped, bit for bit."""
-    monkeypatch.setattr(checkpoints, "EVERY", 2)
-    private = enlarged().train
-    path = tmp_path / "run.pt"
-
-    def trained(checkpoint):
-        torch.manual_seed(0)
-        return published_run(private, 0.84, 5, checkpoint).state_dict()
-
-    whole = trained(None)
-    calls = iter(range(9))
-
-    def killed(*arguments, **options):
-        if next(calls) == 3:  # two steps are in the checkpoint
-            raise KeyboardInterrupt
-        return published_loss(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(table2_published, "published_loss", killed)
-        with pytest.raises(KeyboardInterrupt):
-            trained(path)
-    assert torch.load(path)["step"] == 2
-    resumed = trained(path)
-    assert all(torch.equal(whole[name], value) for name, value in resumed.items())
-    finished = trained(path)  # no step is added
-    assert all(torch.equal(whole[name], value) for name, value in finished.items())
-    with pytest.raises(InputError, match="checkpoint"):
-        published_run(private, 2.94, 5, path)
+@pytest.fixture
+def mnist_root(tmp_path):
+    """Enlarged digits in the layout of MNIST."""
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    loaded = enlarged()
+    for split, part in (("train", loaded.train), ("t10k", loaded.test)):
+        pixels = (255 * part.floats()[:, 0]).numpy()
+        write_idx(raw / f"{split}-images-idx3-ubyte", pixels)
+        write_idx(raw / f"{split}-labels-idx1-ubyte", part.labels.numpy())
+    return tmp_path / "data"
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rows_of_the_paper(tmp_path, monkeypatch):
+def test_rows_of_the_paper(tmp_path, monkeypatch, mnist_root):
     """Cut short, on digits: a row for each method and changed setting, with the printed number."""
     monkeypatch.setattr(table2_published, "DATASETS", ("MNIST",))
-    monkeypatch.setattr(table2_published, "benchmark", enlarged)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC", 200)
     monkeypatch.setattr(table2_published, "N_SYNTHETIC_SHORT", 200)
     short = replace(table2_published.SETTING, n_releases=2)
     monkeypatch.setattr(table2_published, "SETTING", short)
     monkeypatch.setattr(table2_published, "MERF_EPOCH", 1)
-    first = table2_published.table2_published(tmp_path)["rows"]
+    first = table2_published.table2_published(tmp_path, data=mnist_root)["rows"]
     sound = {"SWD": None, "DP-SWD-b": False, "DP-SWD-c": False, "DP-MERF": True}
     assert {row["method"]: row["sound"] for row in first} == sound
     settings = {"steps": 2, "lr": 1e-3}
@@ -121,7 +100,7 @@ def test_rows_of_the_paper(tmp_path, monkeypatch):
         table2_published.Change("DP-SWD-b", settings | {"grouping": "one"}),
     ]
     monkeypatch.setattr(table2_published, "CHANGES", changes)
-    rows = table2_published.table2_gap(tmp_path, seeds=2)["rows"]
+    rows = table2_published.table2_gap(tmp_path, data=mnist_root, seeds=2)["rows"]
     keys = [(row["grouping"], row["classifier"]) for row in rows]
     assert keys == [("ten", "logreg"), ("ten", "mlp"), ("one", "logreg"), ("one", "mlp")]
     for row in rows:
