@@ -64,8 +64,8 @@ def _draw_panel(axes: Any, rows: list[Row]) -> None:
         [row["std"] or 0.0 for row in aligned],
         fmt="o-",
         capsize=2,
-        label="DP-SWD, AdaptationModule",
+        label=aligned[0]["method"],
     )
     for row in rows:
         if row["method"].startswith("source"):
-            axes.axhline(row["mean"], color="0.5", linestyle=":", label="source only")
+            axes.axhline(row["mean"], color="0.5", linestyle=":", label=row["method"])
