@@ -21,15 +21,18 @@ release (``da_dp_analysis.py``). On the sum of 128 clipped gradients that is a d
 
 import copy
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from dpswd._validate import positive
+from dpswd.errors import InputError
+from dpswd.lightning.budget import PrivacyBudget
 from dpswd.mechanism import GaussianMechanism
 from dpswd.release import RecordSum, make_release
 from models.adaptation import DANN, domain_loss, reverse
+from models.domains import Domains
 
 # Part by which gradients are clipped below C, since norms and sums are rounded to float32.
 _MARGIN = 1e-4
@@ -115,7 +118,12 @@ class DPDANN(DANN):
         self._released: Tensor | None = None
 
     def on_fit_start(self) -> None:
-        """Wrap a copy of encoder and domain classifier for Opacus, whose hooks stay off this one."""
+        """Wrap a copy of encoder and domain classifier for Opacus, whose hooks stay off this one.
+
+        Raises:
+            InputError: If the budget states another number of records than the target has.
+        """
+        self._check_sample_size()
         # Opacus is an extra of the developers, and slow to import.
         from opacus import GradSampleModule
 
@@ -123,6 +131,18 @@ class DPDANN(DANN):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._wrapped = [GradSampleModule(adversary, loss_reduction="mean")]
+
+    def _check_sample_size(self) -> None:
+        """Compare the number of records of the account with that of the target."""
+        data = getattr(self.trainer, "datamodule", None)
+        callbacks: list[Any] = cast(Any, self.trainer).callbacks
+        for callback in callbacks:
+            if isinstance(callback, PrivacyBudget) and isinstance(data, Domains):
+                if callback.stated_sample_size != len(data.target):
+                    raise InputError(
+                        f"Expected privacy.sample_size={len(data.target)}, the number of target "
+                        f"records, got {callback.stated_sample_size}; set it."
+                    )
 
     def on_fit_end(self) -> None:
         """Delete the copy."""

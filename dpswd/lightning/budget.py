@@ -140,6 +140,13 @@ class PrivacyBudget(L.Callback):
         return self._target.accountant
 
     @property
+    def stated_sample_size(self) -> int | None:
+        """Number N of records that was stated for tensors; ``None`` without tensors."""
+        if self._handed_over is None:
+            return None
+        return self._handed_over.sample_size
+
+    @property
     def mu(self) -> float:
         """Budget of Gaussian differential privacy."""
         return self._target.mu

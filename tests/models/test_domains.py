@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 ALL_CONFIGS = sorted((ROOT / "configs" / "paper").glob("*.yaml"))
 CONFIGS = [path for path in ALL_CONFIGS if "models.domains" in path.read_text()]
 OF_GENERATORS = [path for path in ALL_CONFIGS if "models.generation" in path.read_text()]
+N_VECTORS = 144  # in files of features
 FAST = {"dann_office31", "dp_dann_mnist_usps", "dp_swd_office31", "dp_swd_b_fashion"}
 
 
@@ -75,7 +76,7 @@ def fake_root(tmp_path_factory):
     for name, n_classes in {"dslr": 31, "webcam": 31, "train": 12, "validation": 12}.items():
         lines = [
             ",".join([*map(str, rng.random(2048).round(3)), str(number % n_classes)])
-            for number in range(3 * n_classes)
+            for number in range(N_VECTORS)
         ]
         (root / f"{name}.csv").write_text("\n".join(lines) + "\n")
     return root
@@ -92,7 +93,11 @@ def test_config_of_the_paper_runs(path, tmp_path, fake_root, capsys):
     if "source_only" not in path.stem:
         words += ["--model.first_step", "1"]
     if path.stem.startswith("dp_dann"):
-        words += ["--privacy.n_releases", "3"]
+        assert main(words) == 2
+        assert "privacy.sample_size=" in capsys.readouterr().err
+        assert not (tmp_path / "ledger.jsonl").exists()
+        n_target = 300 if "usps" in path.stem else N_VECTORS
+        words += ["--privacy.n_releases", "3", "--privacy.sample_size", str(n_target)]
         assert main(words) == 0
         statement = json.loads((tmp_path / "privacy.json").read_text())
         assert statement["releases_made"] == 3
