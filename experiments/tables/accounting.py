@@ -164,16 +164,19 @@ def wdp_table2(result: Result) -> str:
     table = Table(rows)
     table.text("data set", "dataset")
     table.number("noise", "noise_multiplier", form="g")
+    table.number("epochs", "epochs", form="d")
     table.number("accuracy", "accuracy", form=".1f")
     table.column("DP, δ = 1e-5", _epsilon_and_probability)
     table.number("BDP, δ = 1e-10", "bdp", form=",.2f")
     table.number("WDP, sum", "wdp_sum", form=",.2f")
     table.number("WDP, mean", "wdp_mean", form=".2f")
-    return with_origin(table, result, rows, note="4 epochs, one seed")
+    return with_origin(table, result, rows, note="one seed")
 
 
 def _epsilon_and_probability(row: Row) -> str:
     """Format the DP epsilon, and the probability of a right guess that it allows."""
+    if "dp" not in row:  # trained without noise
+        return "-"
     return f"{row['dp']:,.2f} ({row['p_attack_dp']:.3f})"
 
 

@@ -108,6 +108,17 @@ def fig3(result: Result) -> str:
     return with_origin(table, result, rows, note=_seeds(rows))
 
 
+def figure3(result: Result) -> str:
+    """Rakotomamonjy2021, Figure 3: accuracy of the published algorithm against epsilon."""
+    rows = result["rows"]
+    table = Pivot("problem")
+    for row in rows:
+        column = f"ε = {row['nominal_epsilon']:g}"
+        table.add([row["dataset"]], column=column, cell=f"{row['mean']:.1f}")
+    note = f"{rows[0]['steps']} steps, {_seeds(rows)}, no guarantee"
+    return with_origin(table, result, rows, note=note)
+
+
 def _method(row: Row) -> str:
     method: str = row["method"]
     return METHODS.get(method, method)

@@ -306,6 +306,30 @@ def table2_gap(result: Result) -> str:
     return with_origin(table, result, rows, note="MNIST, three seeds")
 
 
+def table2_gans(result: Result) -> str:
+    """Rakotomamonjy2021, Table 2: DP-CGAN beside the print."""
+    rows = result["rows"]
+    table = Pivot("data set", "steps", "guarantee")
+    for row in rows:
+        guarantee = f"ε = {row['epsilon']:.3g}, μ = {row['mu']:.3g}, on conditions"
+        cell = f"{score(row)} (printed {row['printed']})"
+        line = [row["dataset"], f"{row['steps']:,}", guarantee]
+        table.add(line, column=classifier(row), cell=cell)
+    return with_origin(table, result, rows, note=f"{rows[0]['seeds']} seeds")
+
+
+def gs_wgan_cost(result: Result) -> str:
+    """Rakotomamonjy2021, Table 2: what a training of GS-WGAN costs."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.number("parameters of the generator", "generator_parameters", form=",")
+    table.number("discriminators", "discriminators", form=",")
+    table.number("iterations", "iterations", form=",")
+    table.number("seconds of an iteration", "cpu_seconds_per_iteration", form=".1f")
+    table.number("hours of a core", "cpu_hours", form=",")
+    return with_origin(table, result, rows)
+
+
 def fig6(result: Result) -> str:
     """Rakotomamonjy2021, Figure 6: fidelity of faces by the default generator."""
     rows = result["rows"]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from dpswd import PrivateAdapter
 from dpswd.data import benchmark
 from dpswd.records import Records
-from experiments.adaptation import fallback, fig3, image_map, pairs, table1
+from experiments.adaptation import fallback, fig3, figure3, image_map, pairs, table1
 from experiments.adaptation.table1 import Cell
 
 pytestmark = pytest.mark.filterwarnings("ignore:NOT PRIVATE")
@@ -117,6 +117,22 @@ def test_figure_3_has_a_panel_for_each_problem(tmp_path):
         results.append({name: getattr(cell, name) for name in names} | facts_of_run)
     fig3.draw(fig3.summarise(results), tmp_path / "fig3.png")
     assert (tmp_path / "fig3.png").stat().st_size > 1000
+
+
+def test_published_figure_3_has_five_budgets_and_two_problems(tmp_path):
+    planned = figure3.plan(1, figure3.EPSILONS, 295)
+    assert len(dict(planned)) == 5 * 2
+    sigmas = [float(cell.changed[1]) for cell, _ in planned if cell.problem == "MNIST-USPS"]
+    assert sigmas == sorted(sigmas, reverse=True)  # less noise for a larger budget
+    assert sigmas[-1] == pytest.approx(5.34, rel=0.01)  # of Table 4, for epsilon = 10
+    options = table1.options_of(planned[0][0], tmp_path)
+    assert options[options.index("--model.sigma") + 1] == planned[0][0].changed[1]
+    rows = []
+    for cell, epsilon in planned:
+        row = {"dataset": cell.problem, "mean": 90.0, "std": None, "printed": 94.0}
+        rows.append(row | {"nominal_epsilon": epsilon})
+    figure3.draw(rows, tmp_path / "figure3.png")
+    assert (tmp_path / "figure3.png").stat().st_size > 1000
 
 
 def test_errors_of_the_fallback():
