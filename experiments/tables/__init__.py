@@ -47,6 +47,7 @@ TABLES = {
     "adaptation_module": Source("adaptation_module", adaptation.adaptation_module),
     "adaptation_sizes": Source("adaptation_module", adaptation.adaptation_sizes),
     "evaluation_images": Source("evaluation_examples", evaluation.evaluation_images),
+    "photographs": Source("photographs", evaluation.photographs),
     "evaluation_tables": Source("evaluation_examples", evaluation.evaluation_tables),
     "front": Source("generation", generation.front),
     "generation_compared": Source("generation", generation.generation_compared),

@@ -2,7 +2,7 @@
 
 from experiments.results import Result
 from experiments.tables.markdown import Table, with_origin
-from experiments.tables.values import percent
+from experiments.tables.values import number, percent
 
 _NOTE = "ε = 10, 4,000 synthetic and 2,000 real records"
 
@@ -39,3 +39,16 @@ def evaluation_tables(result: Result) -> str:
     table.number("halves", "fidelity", "halves", "correlation_difference", form=".3f")
     table.column("close", lambda row: percent(row["nearest"]["close"]))
     return with_origin(table, result, rows, note=_NOTE)
+
+
+def photographs(result: Result) -> str:
+    """Figures of variants of faces."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.text("faces", "variant")
+    table.column("spread", lambda row: number(row.get("spread"), "g"))
+    table.number("Fréchet", "frechet", form=".3f")
+    table.number("precision", "precision", form=".2f")
+    table.number("recall", "recall", form=".2f")
+    table.number("AUC", "auc", form=".3f")
+    return with_origin(table, result, rows, note="ε = 10, 4,000 faces, one seed")
