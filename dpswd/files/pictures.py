@@ -27,6 +27,10 @@ _INCHES = 2.2  # side of a histogram
 _FONT_SIZE = 14  # of names beside and above images, in pixels
 _GAP = 8  # pixels between a name and the images
 _LONGEST_NAME = 20  # characters of the name of a class
+# Colours of parts of a histogram by their names; others have those of matplotlib.
+_COLOURS = {"real": "0.6", "synthetic": "tab:red"}
+# Part of the values in one bin of a histogram, from which on its axis is logarithmic.
+_MOST_IN_A_BIN = 0.8
 _HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR
 
 
@@ -158,18 +162,20 @@ def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | Non
     picture = Figure(figsize=size, dpi=150, layout="constrained")
     all_axes = picture.subplots(n_down, n_across, squeeze=False).flatten()
     for column, axes in enumerate(all_axes[:n_columns]):
-        axes.hist(
-            [rows[:, column] for rows in all_rows],
-            _N_BINS,
-            density=True,
-            histtype="stepfilled",
-            alpha=0.5,
-            label=[*parts],
-        )
+        values = [rows[:, column] for rows in all_rows]
+        edges = np.histogram_bin_edges(np.concatenate(values), _N_BINS)
         title = str(names[column]) if names else f"column {column}"
+        for name, of_part in zip(parts, values, strict=True):
+            style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(name)}
+            axes.hist(of_part, edges, density=True, label=name, **style)
+        fullest = max(np.histogram(of_part, edges)[0].max() / len(of_part) for of_part in values)
+        if fullest > _MOST_IN_A_BIN:
+            axes.set_yscale("log")
+            title += " (log)"
         axes.set_title(title, fontsize=12)
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities
+        axes.set_yticks([], minor=True)
     for axes in all_axes[n_columns:]:
         axes.set_axis_off()
     all_axes[0].legend(fontsize=10)

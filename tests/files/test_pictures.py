@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dpswd.files.pictures import save_grid
+from dpswd.files.pictures import save_columns, save_grid
 
 
 def test_save_grid_enlarges_small_images(tmp_path):
@@ -37,3 +37,23 @@ def test_names_and_titles_surround_the_grid(tmp_path):
     assert (named[top + 58 :, :left] < 100).any()
     assert (named[:top, left + 57 :] < 100).any()
     assert (named[:top, : left + 57] > 200).all()
+
+
+def test_columns_have_one_colour_per_side_and_a_log_axis_where_one_bin_is_full(tmp_path):
+    rng = np.random.default_rng(0)
+    flat = rng.random((500, 1))
+    full = np.where(rng.random((500, 1)) < 0.95, 0.0, 1000 * flat)
+
+    def reddish(path):
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)
+        return (pixels[..., 0] - pixels[..., 2] > 60).sum()
+
+    save_columns(tmp_path / "both.png", {"real": flat, "synthetic": flat}, ["age"])
+    save_columns(tmp_path / "one.png", {"synthetic": flat}, ["age"])
+    save_columns(tmp_path / "real.png", {"real": flat}, ["age"])
+    assert reddish(tmp_path / "real.png") == 0 < reddish(tmp_path / "both.png")
+    assert reddish(tmp_path / "one.png") > 1000
+    # on a linear axis, the full bin alone is visible: about 0.05 of the area of all bins
+    save_columns(tmp_path / "full.png", {"synthetic": full}, ["gain"])
+    assert reddish(tmp_path / "full.png") > 0.08 * reddish(tmp_path / "one.png")
