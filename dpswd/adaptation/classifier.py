@@ -16,10 +16,16 @@ Where the forecast puts the signal-to-noise ratio of the mean below 2, or s is b
 the result is the plain classifier of the source, trained on its records as they came. The second
 condition does not apply to the image map, whose few parameters stay near the identity where the
 target looks like the source. docs/adaptation.md has both kinds of error.
+
+Tables. A device with another offset moves the columns of all records alike: means move, covariances
+stay. Other people have other covariances, too, and nothing without labels shows then whether it is
+right to move the classes: a class may have become rare. A table is therefore adapted only where the
+displacement of its mean is at least 20 times the divergence of the covariances (:func:`_move_ratio`).
 """
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -29,8 +35,8 @@ from sklearn.linear_model import LogisticRegression
 from dpswd._layout import Array
 from dpswd._progress import say
 from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolve_method
-from dpswd.adaptation.space import SourceSpace, flat
-from dpswd.errors import InputError
+from dpswd.adaptation.space import SourceSpace
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN, ROW_NORM
 from dpswd.networks.generator import draw, seeded
@@ -40,6 +46,16 @@ __all__ = ["MIN_SHIFT", "SyntheticTarget", "TargetClassifier", "adapt"]
 
 # Least shift for which the method is used, from the errors that docs/adaptation.md measures.
 MIN_SHIFT = 0.7
+# Least displacement of the mean of a table over the divergence of its covariance, chosen on the
+# pairs of ``python -m experiments run table_pairs``.
+_LEAST_MOVE = 20.0
+# Share of the synthetic target beyond which one class takes nearly all, and its least growth.
+_NEARLY_ALL = 0.95
+_NEARLY_ALL_GROWTH = 0.1
+# Most classes of which the shares are said.
+_MOST_CLASSES = 5
+# Part of the source on which its classifier is tested.
+_HELD_OUT = 0.25
 # Nothing is adapted where the signal-to-noise ratio of the mean is below this.
 _LEAST_SIGNAL = 2.0
 # Part of the mean variance that is added to W, and a floor, so that W can be inverted.
@@ -115,6 +131,7 @@ class TargetClassifier:
         verdict: One sentence on what was done and why.
         columns: Names of the columns of a table, by which those of further records are matched.
         examples: First source images as an image map mapped them, for pictures; ``None`` without.
+        notes: What is known without labels of the target, a sentence each. Files do not have them.
     """
 
     space: SourceSpace
@@ -125,6 +142,7 @@ class TargetClassifier:
     verdict: str
     columns: tuple[str, ...] | None = None
     examples: Array | None = None
+    notes: tuple[str, ...] = ()
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source.
@@ -188,6 +206,15 @@ def adapt(
         least_shift = 0.0
     adapted = target.signal >= _LEAST_SIGNAL and shift >= least_shift
     verdict = _verdict(adapted, shift, target.signal, least_shift)
+    if adapted and space.weights is not None and least_shift > 0:
+        ratio = _move_ratio(rows, target.rows)
+        if ratio < _LEAST_MOVE:
+            adapted = False
+            verdict = (
+                "Classifier of the source: the target differs from it by more than an offset of "
+                f"its columns (ratio {ratio:.2g}, expected {_LEAST_MOVE:g}); without labels, "
+                "nothing shows whether adaptation helps (min_shift=0 adapts all the same)."
+            )
     if isinstance(method, ImageMap):
         target_records = None
         if adapted:
@@ -197,12 +224,85 @@ def adapt(
     elif adapted:
         model = _adapted_classifier(method, rows, moved, numbers, target.rows)
     else:
-        model = _source_classifier(source, numbers)
-        space = SourceSpace.identity(source.shape[1:])
+        space = space.of_records
+        model = _logistic_regression().fit(space.coordinates(source), numbers)
     examples = None
     if isinstance(method, ImageMap) and method.examples is not None:
         examples = np.asarray(method.examples.detach().numpy())
-    return TargetClassifier(space, classes, model, adapted, shift, verdict, examples=examples)
+    classifier = TargetClassifier(space, classes, model, adapted, shift, verdict, examples=examples)
+    if len(source.shape) > 2:  # a logistic regression of pixels takes minutes
+        return classifier
+    return dataclasses.replace(
+        classifier, notes=_notes(classifier, target.records, source, numbers, seed)
+    )
+
+
+def _notes(
+    classifier: TargetClassifier, target: Array, source: Array, numbers: Array, seed: int
+) -> tuple[str, ...]:
+    """Return what is known without labels of the target; warn where one class takes nearly all.
+
+    Args:
+        classifier: The trained classifier.
+        target: Synthetic target records (m, ...).
+        source: Source records (n, ...).
+        numbers: Numbers (n,) of their classes.
+        seed: Seed of the split of the source.
+    """
+    space = classifier.space.of_records
+    rows = space.coordinates(source)
+    is_test = np.random.default_rng(seed).random(len(rows)) < _HELD_OUT
+    if len(np.unique(numbers[~is_test])) < 2 or not is_test.any():
+        return ()
+    of_source = _logistic_regression().fit(rows[~is_test], numbers[~is_test])
+    accuracy = of_source.score(rows[is_test], numbers[is_test])
+    n_classes = len(classifier.classes)
+    shares = np.bincount(numbers, minlength=n_classes) / len(numbers)
+    before = of_source.predict(space.coordinates(target))
+    shares_before = np.bincount(before, minlength=n_classes) / len(before)
+    after = np.searchsorted(classifier.classes, classifier.predict(target))
+    shares_after = np.bincount(after, minlength=n_classes) / len(after)
+    notes = [f"On held-out records of the source, its classifier is right for {accuracy:.1%}."]
+    largest = np.argsort(-shares_after)[:_MOST_CLASSES]
+    for number in largest:
+        notes.append(
+            f"Class {classifier.classes[number]}: {shares[number]:.0%} of the source; of the "
+            f"synthetic target {shares_before[number]:.0%} by the classifier of the source, "
+            f"{shares_after[number]:.0%} by this one."
+        )
+    top = int(largest[0])
+    if shares_after[top] > max(_NEARLY_ALL, shares[top] + _NEARLY_ALL_GROWTH):
+        warnings.warn(
+            f"Class {classifier.classes[top]} takes {shares_after[top]:.0%} of the synthetic "
+            f"target, and {shares[top]:.0%} of the source; test the classifier on some labelled "
+            "records of the target before you use it.",
+            UtilityWarning,
+            stacklevel=2,
+        )
+    return tuple(notes)
+
+
+def _move_ratio(rows: Array, target_rows: Array) -> float:
+    r"""Return how much more the mean of a target differs from its source than the covariance does.
+
+    With means m and covariances S of the source and T of the target, it is the quotient of
+    :math:`|m_T - m_S|^2` in the metric of S and of the divergence of Kullback and Leibler of the
+    centred normal distributions, :math:`(\operatorname{tr} S^{-1} T - p - \log \det S^{-1} T) / 2`.
+
+    Args:
+        rows: Source rows (n, p).
+        target_rows: Synthetic target rows (m, p).
+    """
+    dim = rows.shape[1]
+    precision = _inverse_covariance(rows)
+    covariance = np.linalg.inv(_inverse_covariance(target_rows))
+    relative = precision @ covariance
+    _, log_determinant = np.linalg.slogdet(relative)
+    divergence = max(0.0, float(np.trace(relative)) - dim - float(log_determinant)) / 2
+    move = target_rows.mean(0) - rows.mean(0)
+    distance_sq = float(move @ precision @ move)
+    ratio: float = distance_sq / max(divergence, _LEAST_DISTANCE)
+    return ratio
 
 
 def _numbered(labels: Array, n_records: int) -> tuple[Array, Array]:
@@ -271,14 +371,6 @@ def _image_network(
         target_images = torch.from_numpy(target)
     labels = torch.from_numpy(numbers)
     return method.fit(images, labels, target_images, seed, progress=progress)
-
-
-def _source_classifier(source: Array, numbers: Array) -> Any:
-    """Train the plain classifier on records as they came."""
-    vectors = source
-    if source.ndim > 2:
-        vectors = flat(source)
-    return _logistic_regression().fit(vectors, numbers)
 
 
 def _adapted_classifier(

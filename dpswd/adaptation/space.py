@@ -1,5 +1,10 @@
 r"""Public coordinates of the records of a source and a target.
 
+Columns of a table have units of their own. They are divided by their standard deviation in the
+source, and by a tenth of their range in it at least: in a column that is 1 for one of 1,000 source
+records, a target record with a 1 would otherwise be 30 standard deviations away. Columns that are
+constant in the source are left out.
+
 Records are centred at the mean of the source and divided by its root mean square distance from it.
 The coordinates are then those along the leading principal directions of the source: at most 32, and
 at most half of the number whose second moment can be released (:mod:`dpswd.mixture.structure`). The
@@ -22,6 +27,11 @@ __all__ = ["SourceSpace", "flat"]
 
 _MAX_DIRECTIONS = 32
 
+# Least deviation of a column, over its range in the source.
+_LEAST_DEVIATION = 0.1
+# A range below this part of the largest entry is a rounding error.
+_CONSTANT = 1e-9
+
 # A vector shorter than this is divided by it, not by its norm.
 _LEAST_NORM = 1e-12
 
@@ -36,6 +46,8 @@ class SourceSpace:
         centre: Mean (d,) of the source, after that scaling.
         radius: Root mean square distance of the source from its mean.
         basis: Principal directions (d, p) of the source; ``None`` for all of the space.
+        weights: Factor (d,) of each column of a table, 0 for those that are left out; ``None`` for
+            other records.
     """
 
     shape: tuple[int, ...]
@@ -43,10 +55,16 @@ class SourceSpace:
     centre: Array
     radius: float
     basis: Array | None = None
+    weights: Array | None = None
 
     @classmethod
     def from_source(
-        cls, source: Array, n_target: int, mu: float, normalise: bool = False
+        cls,
+        source: Array,
+        n_target: int,
+        mu: float,
+        normalise: bool = False,
+        standardise: bool = False,
     ) -> "SourceSpace":
         """Return the coordinates along the leading directions of a source.
 
@@ -55,8 +73,13 @@ class SourceSpace:
             n_target: Number N of target records; of units, where units are stated.
             mu: Budget of Gaussian differential privacy of the target.
             normalise: Whether every vector is scaled to norm 1 first.
+            standardise: Whether columns get weights by their deviations.
         """
         rows = flat(source, normalise)
+        weights = None
+        if standardise:
+            weights = _column_weights(rows)
+            rows = rows * weights
         centre = rows.mean(0)
         mean_square = np.square(rows - centre).sum(1).mean()
         radius = float(np.sqrt(mean_square)) or 1.0
@@ -64,12 +87,19 @@ class SourceSpace:
         n_released = max(2.0, (mu * n_target) ** (2 / 3) / 2)
         n_directions = int(min(_MAX_DIRECTIONS, n_released, *rows.shape))
         basis = PCA(n_directions, random_state=0).fit(rows).components_.T
-        return cls(source.shape[1:], normalise, centre, radius, basis)
+        return cls(source.shape[1:], normalise, centre, radius, basis, weights)
 
     @classmethod
     def identity(cls, shape: tuple[int, ...]) -> "SourceSpace":
         """Return the coordinates that are the entries of a record as they come."""
         return cls(shape, normalise=False, centre=np.zeros(math.prod(shape)), radius=1.0)
+
+    @property
+    def of_records(self) -> "SourceSpace":
+        """Coordinates of a classifier without adaptation: entries, or weighted columns."""
+        if self.weights is None:
+            return SourceSpace.identity(self.shape)
+        return dataclasses.replace(self, basis=None, radius=1.0)
 
     def coordinates(self, records: Array) -> Array:
         """Return the coordinates (n, p) of records (n, ...).
@@ -82,7 +112,10 @@ class SourceSpace:
                 f"Expected X with records of shape {self.shape}, as in the source, "
                 f"got {records.shape[1:]}."
             )
-        rows: Array = (flat(records, self.normalise) - self.centre) / self.radius
+        rows: Array = flat(records, self.normalise)
+        if self.weights is not None:
+            rows = rows * self.weights
+        rows = (rows - self.centre) / self.radius
         if self.basis is None:
             return rows
         return rows @ self.basis
@@ -98,13 +131,25 @@ class SourceSpace:
     def vectors(self, coordinates: Array) -> Array:
         """Return the vectors (n, d) with these coordinates (n, p).
 
-        They are zero along the directions that have no coordinate.
+        They are zero along the directions that have no coordinate, and so are columns that were
+        left out.
         """
         rows = coordinates
         if self.basis is not None:
             rows = coordinates @ self.basis.T
         vectors: Array = rows * self.radius + self.centre
+        if self.weights is not None:
+            vectors = vectors / np.where(self.weights > 0, self.weights, 1)
         return vectors
+
+
+def _column_weights(rows: Array) -> Array:
+    """Return the factor (d,) of each column of rows (n, d), 0 for constant ones."""
+    ranges = rows.max(0) - rows.min(0)
+    deviations = np.maximum(rows.std(0), _LEAST_DEVIATION * ranges)
+    is_constant = ranges <= _CONSTANT * np.abs(rows).max(0)
+    weights: Array = np.where(is_constant, 0, 1 / np.where(is_constant, 1, deviations))
+    return weights
 
 
 def flat(records: Array, normalise: bool = False) -> Array:

@@ -151,6 +151,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "adapted": adapter.adapted_,
         "shift": adapter.shift_,
         "verdict": adapter.verdict_,
+        "notes": list(adapter.classifier_.notes),
         "guarantee": adapter.guarantee_.to_dict(),
     }
 

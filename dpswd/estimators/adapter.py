@@ -38,7 +38,7 @@ _RADIUS = 1.0
 _LEAST_SYNTHETIC = 10
 
 # Arguments of the estimator that the report shows.
-_REPORTED = ("method", "normalise", "min_shift", "n_synthetic", "random_state")
+_REPORTED = ("method", "normalise", "standardise", "min_shift", "n_synthetic", "random_state")
 
 
 class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-learn has no types
@@ -61,6 +61,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             ``ot.da`` or a classifier of skada.
         normalise: Scale every vector to norm 1 before it is adapted, as is usual for features of
             a network and for pixels.
+        standardise: Divide every column by its standard deviation in the source, which is public.
+            By default, columns with names: those of a DataFrame or of a table in a file.
         min_shift: Least shift of the classes for which the method is used; see
             :mod:`dpswd.adaptation.classifier`. 0 always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records, at least 10.
@@ -104,6 +106,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         *,
         method: Any = "class_shift",
         normalise: bool = False,
+        standardise: bool | None = None,
         min_shift: float = MIN_SHIFT,
         n_synthetic: int = 4000,
         unit: Any = None,
@@ -118,6 +121,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.delta = delta
         self.method = method
         self.normalise = normalise
+        self.standardise = standardise
         self.min_shift = min_shift
         self.n_synthetic = n_synthetic
         self.unit = unit
@@ -168,7 +172,9 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         if domains.target_units is not None:
             units = Units.draw(domains.target_units, self.per_unit)
             self.n_target_ = len(units)
-        space = SourceSpace.from_source(domains.source, self.n_target_, mu, self.normalise)
+        space = SourceSpace.from_source(
+            domains.source, self.n_target_, mu, self.normalise, self._standardises()
+        )
         self._release_target(domains, space, directory, units)
         self._space = space
         if self.verbose:
@@ -205,7 +211,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         )
         self._set_classifier(replace(classifier, columns=self._columns))
         if self.verbose:
-            say(self.verdict_)
+            for line in (*classifier.notes, self.verdict_):
+                say(line)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -256,6 +263,12 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
     def _values_of(self, X: Any, classifier: TargetClassifier) -> Array:
         """Return the values of records whose columns are those of the classifier."""
         return _as_values(_in_order(self._without_unit_column(X), classifier))
+
+    def _standardises(self) -> bool:
+        """Return whether columns are divided by their deviations: as stated, else those of a table."""
+        if self.standardise is not None:
+            return self.standardise
+        return self._columns is not None and not self.normalise
 
     def _without_unit_column(self, X: Any) -> Any:
         """Return a DataFrame without the column that names persons; other records as they are."""

@@ -139,6 +139,20 @@ def fallback_errors(result: Result) -> str:
     return with_origin(table, result, rows, note="mean accuracies over all pairs of a line")
 
 
+def table_pairs(result: Result) -> str:
+    """Adaptation of tables: mean accuracies, and the largest loss against the source."""
+    rows = result["summary"]
+    table = Table(rows)
+    table.text("target", "kind")
+    table.number("pairs", "pairs", form="g")
+    table.number("source", "source", form=".1f")
+    for name in ("default", "as in 0.3", "always"):
+        table.number(name, name, "accuracy", form=".1f")
+        table.number("adapted", name, "adapted", form="g")
+        table.number("largest loss", name, "largest_loss", form=".1f")
+    return with_origin(table, result, rows, note="ε = 10, one seed")
+
+
 def _wrongly_adapted(row: Row) -> str:
     return f"{row['wrongly_adapted']:g} of {row['n_worse']}"
 
