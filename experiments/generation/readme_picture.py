@@ -1,12 +1,12 @@
 """Pictures of the front page: real records beside private synthetic ones.
 
-``readme.png`` has images of two data sets, columns of Adult and the accuracies of ``adaptation_module`` with
+``readme.png`` has images of two data sets, digits also by shapes, columns of Adult and the accuracies of ``adaptation_module`` with
 and without adaptation; ``generation.png`` has the images of all data sets, also those of
 ``sample(spread=0.8)``. Draws and the choice of real images have seed 0 and nothing is left out;
 only the noise of the releases is fresh.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,13 @@ from dpswd.networks.generator import draw
 from dpswd.records import Records
 from experiments.generation import tables_adult
 from experiments.generation.pictures import Picture, draw_grids, grid, show
-from experiments.generation.training import BENCHMARKS, SHIPPED, load, shipped_constants
+from experiments.generation.training import (
+    BENCHMARKS,
+    CONFIGS,
+    SHIPPED,
+    load,
+    shipped_constants,
+)
 from experiments.results import Result, Row, read_result
 from experiments.tables.values import select
 
@@ -33,6 +39,7 @@ PER_CLASS = 8
 SPREAD = 0.8
 DATASETS: tuple[str, ...] = ("MNIST", "FashionMNIST", "USPS", "CIFAR10")
 N_IN_README = 2  # data sets
+OF_SHAPES = "MNIST"  # the data set that is drawn by shapes, too
 COLUMNS = ("age", "education-num", "hours-per-week")  # of Adult
 FEW_VALUES = ("education-num",)  # a bin for each value
 N_BINS = 30  # of the other columns
@@ -49,6 +56,7 @@ class Images:
     real: Array
     synthetic: Array
     narrow: Array
+    shapes: Array | None = None  # by signed distances, of digits
 
     def line(self) -> list[Picture]:
         """Return the pictures with their titles."""
@@ -81,7 +89,12 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
         run_dir = out / "readme_picture" / BENCHMARKS[name]
         estimator = _fitted_to_images(loaded, SHIPPED[name], run_dir)
         guarantee = estimator.guarantee_
-        images.append(_images(name, loaded, estimator))
+        of_dataset = _images(name, loaded, estimator)
+        if name == OF_SHAPES:
+            by_shapes = _fitted_to_images(loaded, CONFIGS / "mnist_shapes.yaml", run_dir / "shapes")
+            of_shapes = _images(name, loaded, by_shapes)
+            of_dataset = replace(of_dataset, shapes=of_shapes.synthetic)
+        images.append(of_dataset)
         row = {"dataset": BENCHMARKS[name]}
         for key in ("epsilon", "delta", "mu", "sound"):
             row[key] = guarantee[key]
@@ -197,10 +210,17 @@ def draw_front(images: list[Images], columns: list[Column] | None, path: Path) -
 
 def _draw_images(whole: Any, images: list[Images]) -> None:
     """Draw real and synthetic images of every data set in a line."""
-    panels = np.atleast_1d(whole.subplots(1, 2 * len(images)))
-    for k, of_dataset in enumerate(images):
-        show(panels[2 * k], Picture(of_dataset.real, f"{of_dataset.dataset}: real"))
-        show(panels[2 * k + 1], Picture(of_dataset.synthetic, "synthetic"))
+    pictures = []
+    for of_dataset in images:
+        pictures.append(Picture(of_dataset.real, f"{of_dataset.dataset}: real"))
+        if of_dataset.shapes is not None:
+            pictures.append(Picture(of_dataset.shapes, "synthetic, as shapes"))
+            pictures.append(Picture(of_dataset.synthetic, "synthetic, as pixels"))
+        else:
+            pictures.append(Picture(of_dataset.synthetic, "synthetic"))
+    panels = np.atleast_1d(whole.subplots(1, len(pictures)))
+    for panel, picture in zip(panels, pictures, strict=True):
+        show(panel, picture)
 
 
 def _draw_column(axes: Any, column: Column) -> None:
