@@ -20,8 +20,8 @@ class PrincipalGenerator(Generator):
     Every class has an affine map from the code to r scaled principal coordinates; a network of two
     layers, conditioned on the class, corrects them. The correction starts at zero, so that a
     generator starts at normal distributions (:meth:`start_at`). Low frequencies follow from the
-    coordinates; those outside of the principal directions are drawn from their released covariance.
-    Jitter is applied in evaluation mode only.
+    coordinates; those outside of the principal directions are drawn from their released covariance,
+    or left at the mean of the class, which makes images smoother. Jitter is applied in evaluation mode only.
 
     Args:
         sample_shape: (channels, height, width).
@@ -31,6 +31,8 @@ class PrincipalGenerator(Generator):
         n_directions: Number r of principal directions.
         hidden: Size of the hidden layer of the correction.
         jitter: Public amounts of jitter; see :func:`dpswd.features.jitter.jitter`.
+        outside: Whether frequencies outside of the principal directions are drawn: for classifiers
+            they are, for pictures of few records they are mostly noise.
 
     Attributes:
         features: The map to the low frequencies.
@@ -53,6 +55,7 @@ class PrincipalGenerator(Generator):
         n_directions: int = 40,
         hidden: int = 256,
         jitter: dict[str, float] | None = None,
+        outside: bool = True,
     ) -> None:
         amounts: dict[str, Any] = jitter or {}
         check_amounts(amounts)
@@ -71,6 +74,7 @@ class PrincipalGenerator(Generator):
         self.n_directions = n_directions
         self.hidden = hidden
         self.jitter = amounts
+        self.outside = outside
         self.features = features
         groups = max(1, n_classes)
         identity = torch.eye(n_directions).expand(groups, -1, -1)
@@ -96,6 +100,7 @@ class PrincipalGenerator(Generator):
             n_directions,
             self.hidden,
             dict(self.jitter),
+            self.outside,
         )
 
     @torch.no_grad()
@@ -111,7 +116,8 @@ class PrincipalGenerator(Generator):
         self.means.copy_(means)
         self.basis.copy_(basis)
         self.deviations.copy_(deviations)
-        self.rest.copy_(rest)
+        if self.outside:  # otherwise it stays zero
+            self.rest.copy_(rest)
 
     def coordinates(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Map codes (n, latent_dim) and classes (n,) to principal coordinates (n, r)."""

@@ -104,9 +104,26 @@ def test_principal_generator_starts_at_the_stated_normal_law():
     torch.testing.assert_close(outside.std(0), torch.full((13,), 0.001), atol=0, rtol=0.05)
 
 
+def test_principal_generator_leaves_out_what_is_outside_of_the_directions():
+    """A control has it."""
+    rows = []
+    for outside in (False, True):
+        generator = PrincipalGenerator((1, 8, 8), 0, size=4, n_directions=3, outside=outside)
+        vectors = torch.eye(16)
+        rest = torch.diag(torch.tensor([0.0] * 3 + [0.01] * 13))
+        generator.start_at(torch.zeros(1, 16), 0.01 * vectors[:, :3], torch.ones(3), rest)
+        labels = torch.zeros(50, dtype=torch.int64)
+        with torch.no_grad():
+            rows.append(generator.features(generator(generator.latent(50), labels))[:, 3:])
+    assert float(rows[0].abs().max()) < 1e-6
+    assert float(rows[1].std()) > 0.005
+
+
 def test_principal_generator_with_other_directions_has_the_same_options():
-    generator = PrincipalGenerator((1, 8, 8), 2, size=4, hidden=9, jitter={"shift": 1.0})
+    generator = PrincipalGenerator(
+        (1, 8, 8), 2, size=4, hidden=9, jitter={"shift": 1.0}, outside=False
+    )
     other = generator.with_directions(5)
     assert other.n_directions == 5
-    for name in ("sample_shape", "n_classes", "size", "chroma_size", "hidden", "jitter"):
+    for name in ("sample_shape", "n_classes", "size", "chroma_size", "hidden", "jitter", "outside"):
         assert getattr(other, name) == getattr(generator, name)
