@@ -33,8 +33,9 @@ Array = NDArray[Any]
 
 EPSILON = 10.0
 DELTA = 1e-5
-MAX_SOURCE = 6000
-MAX_TARGET = 8000  # of which one half is the private target, and the other tests
+MAX_SOURCE = 2000
+MAX_TARGET = 6000  # of which one half is the private target, and the other tests
+N_SYNTHETIC = 2000
 LEAST_TO_SPLIT = 2000  # smaller targets are adapted to and tested on whole
 NUMBERS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"]
 INDICATORS = {
@@ -187,7 +188,12 @@ def _adapted(
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("always")
         adapter = PrivateAdapter(
-            EPSILON, DELTA, run_dir=Path(directory) / "run", verbose=False, **options
+            EPSILON,
+            DELTA,
+            n_synthetic=N_SYNTHETIC,
+            run_dir=Path(directory) / "run",
+            verbose=False,
+            **options,
         )
         adapter.fit(records, classes, domain)
     is_warned = any(issubclass(warning.category, UtilityWarning) for warning in log)
