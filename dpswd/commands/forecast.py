@@ -50,7 +50,9 @@ class _PublicFacts:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.estimators.generator import PrivateGenerator  # imports torch
+    # These modules import torch, which the help of the command does not need.
+    from dpswd.estimators.generator import PrivateGenerator
+    from dpswd.mixture.resources import cost_line
 
     if arguments.data is None:
         public = _stated_facts(arguments)
@@ -64,6 +66,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     clouds = structure.clouds(public.n)
     if clouds is not None:
         text += f"\n{clouds}"
+    cost = cost_line(structure)
+    if cost is not None:
+        text += f"\n{cost}"
     if arguments.class_sizes is not None:
         _check_sizes(arguments.class_sizes, public)
         text += f"\n{structure.rarest(arguments.class_sizes)}"

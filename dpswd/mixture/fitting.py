@@ -50,6 +50,7 @@ from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.query_set import Queries
+from dpswd.mixture.resources import check_memory
 from dpswd.mixture.row_functions import AboutClassMeans, InCells, RowMap
 from dpswd.mixture.structure import (
     LEAST_COUNT,
@@ -152,6 +153,7 @@ def fit(
             records.n_entries, records.shape, records.n_classes, mu, n_reference, bounded
         )
     _check_structure(structure, records, n_reference)
+    check_memory(structure)
     feature_map = _feature_map(records, structure, centre, radius)
     if feature_map.dim != structure.dim:
         raise InputError(
