@@ -2,6 +2,9 @@
 
 from typing import Any
 
+# What neighbours differ in, where no units are stated.
+ONE_RECORD = "one record"
+
 _MAX_NAMES = 12  # names of classes or columns in one message
 
 # Arguments of Python that have an option of the command line.

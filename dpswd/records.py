@@ -21,7 +21,7 @@ from dpswd._frames import as_pandas
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
-from dpswd._public_facts import taken_from_records
+from dpswd._public_facts import ONE_RECORD, taken_from_records
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.columns import Table
@@ -33,9 +33,6 @@ __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
 # Bytes of records above which readers leave them on disk.
 IN_MEMORY = 2**30
-
-# What neighbours differ in, where no units are stated.
-ONE_RECORD = "one record"
 
 # Images that are mapped to distances at a time, which bounds the memory.
 _IMAGES_AT_ONCE = 1000

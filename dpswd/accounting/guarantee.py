@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import real
 from dpswd.accounting.rounding import round_up
 
 __all__ = ["INFINITE", "Guarantee", "plain_number"]
 
 REPLACE_ONE = "replace-one"
-ONE_RECORD = "one record"
 SCOPE = (
     "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). "
     "Releases of other runs on the same records compose with it."

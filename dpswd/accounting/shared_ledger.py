@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
-from dpswd.accounting.guarantee import ONE_RECORD, Guarantee
+from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import Mechanism

@@ -25,6 +25,7 @@ from torch import Tensor
 from dpswd import __version__
 from dpswd._distributed import Processes, check_joined
 from dpswd._files import atomic_write
+from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import at_least
 from dpswd._versions import package_versions
 from dpswd.accounting.guarantee import Guarantee
@@ -36,7 +37,7 @@ from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, Sto
 from dpswd.budget.statement import RunStatement
 from dpswd.errors import BudgetExceededError, InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
-from dpswd.records import ONE_RECORD, PrivateRecords
+from dpswd.records import PrivateRecords
 from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["NOISE_FREE", "Budget"]

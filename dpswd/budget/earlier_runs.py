@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dpswd._public_facts import ONE_RECORD
 from dpswd.errors import PrivacyWarning
-from dpswd.records import ONE_RECORD, PrivateRecords
+from dpswd.records import PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
 _MOST_NAMES = 3  # of directories in the warning

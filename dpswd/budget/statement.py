@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpswd.accounting.guarantee import ONE_RECORD, SCOPE, Guarantee
+from dpswd._public_facts import ONE_RECORD
+from dpswd.accounting.guarantee import SCOPE, Guarantee
 from dpswd.accounting.shared_ledger import LedgerStatement
 from dpswd.budget.plan import Target
 from dpswd.mechanism import Mechanism

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
@@ -21,7 +22,6 @@ from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.budget.statement import NOT_COVERED, SEVERAL_RECORDS
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
-from dpswd.records import ONE_RECORD
 from dpswd.report.facts import (
     SCHEMA_VERSION,
     Accuracy,

@@ -8,8 +8,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dpswd._public_facts import ONE_RECORD
 from dpswd.accounting.guarantee import plain_number
-from dpswd.records import ONE_RECORD
 
 SCHEMA_VERSION = 7
 

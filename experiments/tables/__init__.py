@@ -76,6 +76,7 @@ TABLES = {
     "figure3": Source("figure3", adaptation.figure3),
     "gs_wgan_cost": Source("gs_wgan_cost", generation.gs_wgan_cost),
     "table2_gans": Source("table2_gans", generation.table2_gans),
+    "table_pairs": Source("table_pairs", adaptation.table_pairs),
     "fallback_errors": Source("fallback", adaptation.fallback_errors),
     "audit_games": Source("audit", audit.audit_games),
     "audit_zoo": Source("audit", audit.audit_zoo),

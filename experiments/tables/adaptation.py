@@ -148,8 +148,8 @@ def table_pairs(result: Result) -> str:
     table.number("source", "source", form=".1f")
     for name in ("default", "as in 0.3", "always"):
         table.number(name, name, "accuracy", form=".1f")
-        table.number("adapted", name, "adapted", form="g")
-        table.number("largest loss", name, "largest_loss", form=".1f")
+        table.number(f"{name}: adapted", name, "adapted", form="g")
+        table.number(f"{name}: largest loss", name, "largest_loss", form=".1f")
     return with_origin(table, result, rows, note="ε = 10, one seed")
 
 
