@@ -121,6 +121,11 @@ def desk(tmp_path, monkeypatch):
             {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan},
         )
     (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
+    (tmp_path / "columns.yaml").write_text(
+        "age: {kind: integer, low: 0, high: 120}\n"
+        "height: {low: 100, high: 230, decimals: 1}\n"
+        "smokes: {kind: binary}\n"
+    )
     own_data = blocks(DOCS / "howto" / "own-data.md")
     (tmp_path / "bounds.csv").write_text(
         next(block for block in own_data if block.startswith("column,"))
