@@ -629,6 +629,8 @@ class Records:
     Attributes:
         values: ``(N, *sample_shape)`` in uint8 or float32.
         labels: Classes (N,) in int64.
+        nominal: Positions of the columns of rows whose numbers stand for categories without an
+            order.
 
     Raises:
         InputError: If there are no records, or their numbers differ.
@@ -642,6 +644,7 @@ class Records:
 
     values: Tensor
     labels: Tensor
+    nominal: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.values) or len(self.values) != len(self.labels):
@@ -662,7 +665,7 @@ class Records:
 
     def select(self, index: Tensor) -> "Records":
         """Return the records at ``index``."""
-        return Records(self.values[index], self.labels[index])
+        return Records(self.values[index], self.labels[index], self.nominal)
 
     def private(
         self, *, classes: Sequence[Any] | None = None, name: str = "records"

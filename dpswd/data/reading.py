@@ -166,9 +166,14 @@ class ReadRecords:
     def public(self) -> Records:
         """Return records that the user may look at; records without labels have label 0."""
         assert isinstance(self.values, Tensor)  # public records are read with in_memory=True
-        if self.labels is None:
-            return Records(self.values, torch.zeros(len(self.values), dtype=torch.int64))
-        return Records(self.values, self.labels.numbers)
+        labels = torch.zeros(len(self.values), dtype=torch.int64)
+        if self.labels is not None:
+            labels = self.labels.numbers
+        nominal: tuple[int, ...] = ()
+        if self.layout is not None and self.layout.table is not None:
+            kinds = self.layout.table.kinds
+            nominal = tuple(j for j, kind in enumerate(kinds) if kind == "nominal")
+        return Records(self.values, labels, nominal)
 
 
 def data_root(root: str | Path | None) -> Path:

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score, roc_auc_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 from dpswd._layout import Array
@@ -136,7 +137,10 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
     choice(("cnn", *_MODELS), classifier=network)
     model = clone(_MODELS[network])
     if not is_image:  # pixels are in [0, 1] already
-        model = make_pipeline(StandardScaler(), model)
+        nominal = train.nominal
+        if network == "boosting":  # trees cut positions of categories as well
+            nominal = ()
+        model = make_pipeline(_scaled(nominal, train.values.shape[1]), model)
     with warnings.catch_warnings():
         # the number of iterations is part of the setting
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -144,6 +148,17 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
     probabilities = np.zeros((len(test), int(classes.max()) + 1))
     probabilities[:, model.classes_] = model.predict_proba(test.vectors())
     return probabilities
+
+
+def _scaled(nominal: tuple[int, ...], n_columns: int) -> Any:
+    """Return what standardises columns, and makes an indicator of every category."""
+    if not nominal:
+        return StandardScaler()
+    numbers = [position for position in range(n_columns) if position not in nominal]
+    indicators = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return ColumnTransformer(
+        [("categories", indicators, list(nominal)), ("numbers", StandardScaler(), numbers)]
+    )
 
 
 def _network_probabilities(make: Network, train: Records, test: Records) -> Array:

@@ -66,8 +66,8 @@ def two_sample_test(synthetic: Records, real: Records) -> dict[str, float | None
     order = torch.randperm(2 * n, generator=torch.Generator().manual_seed(0))
     values = torch.cat([_some(real, n), _some(synthetic, n)])[order]
     is_synthetic = torch.cat([torch.zeros(n), torch.ones(n)]).long()[order]
-    train = Records(values[:n], is_synthetic[:n])
-    test = Records(values[n:], is_synthetic[n:])
+    train = Records(values[:n], is_synthetic[:n], real.nominal)
+    test = Records(values[n:], is_synthetic[n:], real.nominal)
     return {name: scores(name, train, test)["auc"] for name in testers}
 
 
