@@ -57,7 +57,7 @@ _MOST_CLASSES = 5
 # Part of the source on which its classifier is tested.
 _HELD_OUT = 0.25
 # Nothing is adapted where the signal-to-noise ratio of the mean is below this.
-_LEAST_SIGNAL = 2.0
+LEAST_SIGNAL = 2.0
 # Part of the mean variance that is added to W, and a floor, so that W can be inverted.
 _RIDGE = 1e-3
 _LEAST_VARIANCE = 1e-12
@@ -204,7 +204,7 @@ def adapt(
     least_shift = min_shift
     if isinstance(method, ImageMap):
         least_shift = 0.0
-    adapted = target.signal >= _LEAST_SIGNAL and shift >= least_shift
+    adapted = target.signal >= LEAST_SIGNAL and shift >= least_shift
     verdict = _verdict(adapted, shift, target.signal, least_shift)
     if adapted and space.weights is not None and least_shift > 0:
         ratio = _move_ratio(rows, target.rows)
@@ -351,7 +351,7 @@ def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> 
     move = f"classes moved by {shift:.3g} of their distance (squared)"
     if adapted:
         return f"Adapted: {move}."
-    if signal < _LEAST_SIGNAL:
+    if signal < LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
     return f"Classifier of the source: {move}, less than min_shift={least_shift:g}."
 

@@ -23,7 +23,7 @@ from dpswd._arrays import finite
 from dpswd._layout import Array
 from dpswd.errors import InputError
 
-__all__ = ["SourceSpace", "flat"]
+__all__ = ["SourceSpace", "count_directions", "flat"]
 
 _MAX_DIRECTIONS = 32
 
@@ -83,9 +83,7 @@ class SourceSpace:
         centre = rows.mean(0)
         mean_square = np.square(rows - centre).sum(1).mean()
         radius = float(np.sqrt(mean_square)) or 1.0
-        # A second moment of (mu N)^(2/3) directions can be released, see ``forecast``.
-        n_released = max(2.0, (mu * n_target) ** (2 / 3) / 2)
-        n_directions = int(min(_MAX_DIRECTIONS, n_released, *rows.shape))
+        n_directions = min(count_directions(rows.shape[1], n_target, mu), len(rows))
         basis = PCA(n_directions, random_state=0).fit(rows).components_.T
         return cls(source.shape[1:], normalise, centre, radius, basis, weights)
 
@@ -141,6 +139,16 @@ class SourceSpace:
         if self.weights is not None:
             vectors = vectors / np.where(self.weights > 0, self.weights, 1)
         return vectors
+
+
+def count_directions(dim: int, n_target: int, mu: float) -> int:
+    """Return the number of leading directions of d in which a target is released.
+
+    A second moment of (mu N)^(2/3) directions can be released, see :mod:`dpswd.mixture.forecast`;
+    half as many are used.
+    """
+    n_released = max(2.0, (mu * n_target) ** (2 / 3) / 2)
+    return int(min(_MAX_DIRECTIONS, n_released, dim))
 
 
 def _column_weights(rows: Array) -> Array:

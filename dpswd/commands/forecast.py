@@ -30,6 +30,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
     parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
     parser.add_argument(
+        "--adapt", action="store_true", help="of dpswd adapt, whose target DATA or --shape is"
+    )
+    parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
@@ -58,6 +61,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         public = _stated_facts(arguments)
     else:
         public = _facts_of_data(arguments)
+    if arguments.adapt:
+        return _adaptation(arguments, public)
     estimator = PrivateGenerator(
         arguments.epsilon, arguments.delta, bounds=public.bounds, per_unit=arguments.per_unit
     )
@@ -87,6 +92,27 @@ def run(arguments: Namespace) -> dict[str, Any]:
         result["shows"] = save_expectation(path, structure, arguments.delta)
         result["picture"] = str(path)
     return result
+
+
+def _adaptation(arguments: Namespace, public: _PublicFacts) -> dict[str, Any]:
+    """Return the forecast of an adaptation to the records."""
+    # These modules import torch, which the help of the command does not need.
+    from dpswd.accounting.calibrate import planning_mu
+    from dpswd.adaptation.forecast import forecast_adaptation
+    from dpswd.estimators.generator import channels_first
+
+    mu = planning_mu(arguments.epsilon, arguments.delta) / arguments.per_unit
+    expected = forecast_adaptation(public.n, channels_first(public.shape), mu)
+    return {
+        "n_records": public.n,
+        "epsilon": arguments.epsilon,
+        "delta": arguments.delta,
+        "source": public.source,
+        "signal": expected.signal,
+        "n_needed": expected.n_needed,
+        "can_be_seen": expected.can_be_seen,
+        "text": str(expected),
+    }
 
 
 def _picture_path(requested: Path | None) -> Path:

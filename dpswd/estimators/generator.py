@@ -287,7 +287,7 @@ class PrivateGenerator(OneShot):
         """
         if self.structure is not None:
             return self.structure
-        record_shape = _channels_first(shape)
+        record_shape = channels_first(shape)
         has_bounds = self.bounds is not None or self.columns is not None
         # c records of a person that change together need c times the noise.
         mu = self._mu() / self.per_unit
@@ -354,7 +354,7 @@ def _effective_constants(
     return effective
 
 
-def _channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape with the channels of an image first; (d,) as it is."""
     if len(shape) == 2:
         return (1, *shape)
