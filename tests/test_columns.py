@@ -290,3 +290,29 @@ def test_the_type_of_a_frame_must_hold_the_facts(tmp_path):
         PrivateRecords(frame, columns=facts)
     facts["a"]["dtype"] = "int64"
     assert PrivateRecords(frame, columns=facts).taken == ()
+
+
+def test_axes_name_what_numbers_stand_for(tmp_path):
+    table = Table.of(FACTS)
+    marks = {column.name: column.ticks for column in table.included}
+    assert marks["smoker"] == [(0.0, "missing"), (1.0, "no"), (2.0, "yes")]
+    assert marks["admitted"] == [(0.0, "2020-01-01"), (365.0, "2020-12-31")]
+    assert [name for _, name in marks["bmi"]] == ["missing", "60"]
+    assert marks["cost"] == []
+    for column in table.included:
+        for number, name in column.ticks:
+            if name != "missing":
+                assert column.numbers([name], "x").tolist() == [number]
+
+
+def test_the_report_has_the_facts_in_words(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.read_csv(write_people(tmp_path, people(400)), keep_default_na=False, dtype=str)
+    generator = PrivateGenerator(
+        10, 1e-3, columns=FACTS, run_dir=tmp_path / "run", verbose=False
+    ).fit(frame)
+    generator.report(tmp_path / "report.md")
+    report = (tmp_path / "report.md").read_text()
+    assert "patient: left out; admitted: date from 2020-01-01 to 2020-12-31; sex: F or M" in report
+    assert "bmi: numeric from 10 to 60, may be missing" in report
+    assert "The bounds of the columns" not in report

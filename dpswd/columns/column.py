@@ -194,6 +194,43 @@ class Column:
             return exact
         return number
 
+    def __str__(self) -> str:
+        """Return the facts in words.
+
+        Example:
+            >>> print(Column(name="sex", kind="nominal", categories=("F", "M"), missing=True))
+            sex: F, M or other, may be missing
+        """
+        words = "left out"
+        if self.has_categories:
+            words = _either([_text(category) for category in self._listed])
+        elif self.is_included:
+            words = f"{self.kind} from {self.low} to {self.high}"
+        if self.missing:
+            words += ", may be missing"
+        return f"{self.name}: {words}"
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Numbers to mark on an axis, with what they stand for; empty where they are themselves.
+
+        Example:
+            >>> Column(name="day", kind="date", low="2020-01-01", high="2020-12-31").ticks
+            [(0.0, '2020-01-01'), (365.0, '2020-12-31')]
+        """
+        ticks = []
+        if self.missing:
+            ticks.append((float(self._missing_number), "missing"))
+        if self.has_categories:
+            for position, category in enumerate(self._listed):
+                ticks.append((float(self._first + position), _text(category)))
+        elif self.missing:  # the lower bound is too near to the missing cells for a mark
+            ticks.append((float(self._last), str(self.high)))
+        elif self.kind in _SECONDS:
+            ticks.append((float(self._first), str(self.low)))
+            ticks.append((float(self._last), str(self.high)))
+        return ticks
+
     @property
     def is_included(self) -> bool:
         """Whether the column is part of the records; identifiers are left out."""
@@ -479,6 +516,13 @@ def _plain_category(name: str, category: Any) -> Any:
             f"{type(category).__name__}; convert them, and state missing cells by missing."
         )
     return category
+
+
+def _either(words: list[str]) -> str:
+    """Return words as alternatives in a sentence."""
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _listing(words: list[str]) -> str:

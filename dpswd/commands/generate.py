@@ -229,7 +229,8 @@ def _write(
         files.append("samples.png")
     elif records.bounds is not None:
         parts = {"synthetic": records.layout.numbers(synthetic)}
-        save_columns(directory / "columns.png", parts, records.layout.columns)
+        layout = records.layout
+        save_columns(directory / "columns.png", parts, layout.columns, layout.table)
         mark_picture(directory / "columns.png", notice)
         files.append("columns.png")
     write_report(directory)  # last, since it shows the pictures

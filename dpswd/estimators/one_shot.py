@@ -3,6 +3,7 @@
 import datetime
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,23 @@ def _public_facts(records: PrivateRecords) -> dict[str, Any]:
         public[name] = getattr(records, name)
     if records.layout.table is not None:
         public["columns"] = [asdict(column) for column in records.layout.table.columns]
+    column_facts = _column_facts(records)
+    if column_facts:
+        public["column_facts"] = column_facts
     return public
+
+
+def _column_facts(records: PrivateRecords) -> list[str]:
+    """Return the facts of every column in words; none of images, or of vectors without bounds."""
+    if records.layout.table is not None:
+        return [str(column) for column in records.layout.table.columns]
+    if records.bounds is None:
+        return []
+    names: Sequence[Any] = range(len(records.bounds))
+    if records.layout.columns is not None:
+        names = records.layout.columns
+    pairs = zip(names, records.bounds, strict=True)
+    return [f"{name}: from {low:g} to {high:g}" for name, (low, high) in pairs]
 
 
 def _plain(config: dict[str, Any]) -> Any:

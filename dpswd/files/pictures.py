@@ -2,6 +2,7 @@
 
 import math
 import struct
+import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from dpswd._files import atomic_write
 from dpswd._layout import Array
+from dpswd.columns import Column, Table
 from dpswd.networks.generator import Generator, draw
 
 __all__ = ["mark_picture", "save_columns", "save_grid", "save_samples"]
@@ -21,6 +23,9 @@ __all__ = ["mark_picture", "save_columns", "save_grid", "save_samples"]
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
 _N_SAMPLES = 10  # images of each class, and rows without classes
 _MAX_COLUMNS = 12  # of a table in a picture
+# Most marks of an axis, and characters of one.
+_MOST_TICKS = 6
+_TICK_WIDTH = 12
 _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
 _INCHES = 2.2  # side of a histogram
@@ -142,13 +147,32 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     return images
 
 
-def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | None = None) -> None:
+def _mark_cells(axes: Any, column: Column) -> None:
+    """Name categories, dates and missing cells on the axis of a column, at most six of them."""
+    ticks = column.ticks
+    if not ticks:
+        return
+    step = math.ceil(len(ticks) / _MOST_TICKS)
+    marks = ticks[::step]
+    names = [textwrap.shorten(name, _TICK_WIDTH, placeholder="...") or name for _, name in marks]
+    axes.set_xticks([number for number, _ in marks], names)
+    if len(names) > 2 and len("".join(names)) > _TICK_WIDTH:
+        axes.tick_params(axis="x", labelrotation=30)
+
+
+def save_columns(
+    path: Path,
+    parts: dict[str, Array],
+    names: Sequence[Any] | None = None,
+    table: Table | None = None,
+) -> None:
     """Write a picture of the first columns of rows: histograms of all parts, one on another.
 
     Args:
         path: The file.
         parts: Rows (n, d) by their names in the legend.
         names: Names of the columns.
+        table: Facts of the columns, which name categories, dates and missing cells on the axes.
     """
     # slow to import: needed for pictures alone
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -176,6 +200,8 @@ def save_columns(path: Path, parts: dict[str, Array], names: Sequence[Any] | Non
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities
         axes.set_yticks([], minor=True)
+        if table is not None:
+            _mark_cells(axes, table.included[column])
     for axes in all_axes[n_columns:]:
         axes.set_axis_off()
     all_axes[0].legend(fontsize=10)

@@ -257,7 +257,8 @@ def _write_records(
         export(folder / data_files, records, labels, generator.layout)
         if generator.layout is not None and generator.layout.columns is not None:
             values = {"synthetic": generator.layout.numbers(records)}
-            save_columns(folder / "columns.png", values, generator.layout.columns)
+            layout = generator.layout
+            save_columns(folder / "columns.png", values, layout.columns, layout.table)
     return Contents.of_records(
         n,
         generator.sample_shape,

@@ -33,12 +33,15 @@ _UNNAMED = "records"
 # Length of a line of public facts: a list of a thousand classes is cut there.
 _MOST_CHARACTERS = 200
 
+_MOST_CHARACTERS_OF_COLUMNS = 2000
+
 # Facts of the records, as config.yaml states them.
 _PUBLIC = {
     "shape": "The shape of a record",
     "n_classes": "The number of classes",
     "classes": "The classes",
     "bounds": "The bounds of the columns",
+    "column_facts": "The columns",
 }
 
 
@@ -151,10 +154,16 @@ def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
         title = f"Synthetic records of {name}"
     public = []
     for key, words in _PUBLIC.items():
-        if records.get(key):
-            values = ", ".join(_lines(records[key]))
-            values = textwrap.shorten(values, _MOST_CHARACTERS, placeholder=" ...")
-            public.append(f"{words}: {values}.")
+        if not records.get(key) or (key == "bounds" and records.get("column_facts")):
+            continue
+        separator = ", "
+        most_characters = _MOST_CHARACTERS
+        if key == "column_facts":
+            separator = "; "
+            most_characters = _MOST_CHARACTERS_OF_COLUMNS
+        values = separator.join(_lines(records[key]))
+        values = textwrap.shorten(values, most_characters, placeholder=" ...")
+        public.append(f"{words}: {values}.")
     public += _lines(records.get("taken"))
     return StatedFacts(
         title=str(title or ""),
