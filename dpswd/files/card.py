@@ -1,4 +1,7 @@
-"""Cards of a bundle: ``README.md`` with YAML front matter, as hubs of data sets and models read it."""
+"""Card of a bundle: ``README.md`` with YAML front matter.
+
+Hubs of data sets and models read this front matter.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -196,7 +196,10 @@ def _encoded_classifier(
 
 
 def _build(networks: dict[str, Any]) -> EncodedClassifier:
-    """Return encoder and classifier with random weights; a KeyError means an unknown network."""
+    """Return encoder and classifier with random weights.
+
+    A KeyError means an unknown network.
+    """
     parts = {}
     for part in ("encoder", "classifier"):
         kind = _NETWORKS[networks[part]["network"]]

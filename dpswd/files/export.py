@@ -28,11 +28,12 @@ _DEVICES |= {f"{port}{number}" for port in ("COM", "LPT") for number in range(1,
 
 
 def folder_names(classes: Sequence[Any]) -> list[str]:
-    """Return a name of a folder for each class, safe on every system and different from the others.
+    """Return a safe name of a folder for each class, different from the others.
 
-    Letters, digits and most punctuation stay. Other characters, a dot or blank at either end, and
-    names of devices are written as in a URL: ``a/b`` becomes ``a%2Fb``. A name that differs from
-    an earlier one by case alone gets its position: ``A``, ``a~1``.
+    Every system accepts the names. Letters, digits and most punctuation stay. Other characters, a
+    dot or blank at either end, and names of devices are written as in a URL: ``a/b`` becomes
+    ``a%2Fb``. A name that differs from an earlier one by case alone gets its position: ``A``,
+    ``a~1``.
 
     Example:
         >>> folder_names(["cat", "a/b", "a_b", "..", "Cat", 3])
@@ -83,10 +84,11 @@ def export(
     names: Sequence[Any] | None = None,
     notice: str = "",
 ) -> None:
-    """Write synthetic records, in the caller's format, and their classes to a file or a folder.
+    """Write synthetic records and their classes to a file or a folder.
 
-    ``.npz`` has arrays ``data``, ``targets`` and ``columns`` (names, of a table), ``.csv`` the
-    class as its last column; a folder gets one PNG per image in class folders.
+    Records are in the caller's format. ``.npz`` has arrays ``data``, ``targets`` and ``columns``
+    (names, of a table), ``.csv`` the class as its last column; a folder gets one PNG per image in
+    class folders.
 
     Args:
         path: File that ends in ``.npz``, or in ``.csv``, ``.parquet`` or ``.feather`` for rows; or a
@@ -136,7 +138,10 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> None:
-    """Write columns (n,) and their names. Bytes of names of files that are no UTF-8 stay."""
+    """Write columns (n,) and their names.
+
+    Names of files keep bytes that are not UTF-8.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
@@ -214,7 +219,9 @@ def write_folder(
     layout: Layout | None = None,
     names: Sequence[Any] | None = None,
 ) -> list[str]:
-    """Write images as PNG files in a new folder, in class folders if there are classes.
+    """Write images as PNG files in a new folder.
+
+    If there are classes, each has a folder of its own.
 
     Args:
         path: The folder.

@@ -194,7 +194,10 @@ def _checked_layout(layout: Any, sample_shape: tuple[int, ...]) -> Layout | None
 
 
 def _checked_kinds(kinds: Any, generator: Generator) -> list[str] | None:
-    """Return the kinds of the columns; binary ones need the bounds of a generator of tables."""
+    """Return the kinds of the columns of a generator.
+
+    Binary columns need the bounds of a generator of tables.
+    """
     if kinds is None:
         return None
     n_columns = math.prod(generator.sample_shape)

@@ -128,7 +128,10 @@ def files_of(bundle: Path) -> dict[str, Path]:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; the text ``"a link"`` for a link, which is not followed."""
+    """Return the SHA-256 of a file.
+
+    For a link it is the text ``"a link"``; the link is not followed.
+    """
     if path.is_symlink():
         return "a link"
     digest = hashlib.sha256()

@@ -40,7 +40,10 @@ _HEADER = 33  # bytes of a PNG file before the first chunk that may be added: si
 
 
 def mark_picture(path: Path, notice: str) -> None:
-    """Write a sentence into a PNG file, as its text ``Comment``; without effect if it is empty."""
+    """Write a sentence into a PNG file, as its text ``Comment``.
+
+    An empty sentence has no effect.
+    """
     if not notice:
         return
     content = path.read_bytes()
@@ -84,7 +87,9 @@ def save_grid(
 def _with_names(
     picture: Any, cell: tuple[int, int], row_names: Sequence[str], titles: Mapping[int, str]
 ) -> Any:
-    """Return a picture with a margin on the left for names of rows, and one above for titles.
+    """Return a picture with margins for names of rows and for titles.
+
+    Names of rows are on the left, titles above.
 
     Args:
         picture: A picture of Pillow.
@@ -127,7 +132,9 @@ def _short(name: Any) -> str:
 
 
 def save_samples(generator: Generator, path: Path) -> Tensor:
-    """Write a picture with a row of ten generated images per class, with the names of classes.
+    """Write a picture with a row of ten generated images per class.
+
+    Each row has the name of its class.
 
     Args:
         generator: A generator of images.
@@ -148,7 +155,10 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
 
 
 def _mark_cells(axes: Any, column: Column) -> None:
-    """Name categories, dates and missing cells on the axis of a column, at most six of them."""
+    """Name categories, dates and missing cells on the axis of a column.
+
+    At most six of them are named.
+    """
     ticks = column.ticks
     if not ticks:
         return
@@ -166,7 +176,9 @@ def save_columns(
     names: Sequence[Any] | None = None,
     table: Table | None = None,
 ) -> None:
-    """Write a picture of the first columns of rows: histograms of all parts, one on another.
+    """Write a picture of the first columns of rows.
+
+    It has the histograms of all parts, one on another.
 
     Args:
         path: The file.

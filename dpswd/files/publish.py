@@ -148,7 +148,9 @@ def publish(
 
 
 def reseal(bundle: str | Path) -> str:
-    """Write the manifest of a bundle anew after its card was edited; return the fingerprint.
+    """Write the manifest of a bundle anew after its card was edited.
+
+    Return the new fingerprint.
 
     Raises:
         InputError: If another file than the card has changed, or the card states other numbers than
@@ -278,7 +280,10 @@ def _copy(run_dir: Path, folder: Path) -> None:
 
 
 def _top_level_files(folder: Path) -> list[str]:
-    """Return the names of the files of a bundle besides its card, the records below ``data`` aside."""
+    """Return the names of the files of a bundle besides its card.
+
+    Records below ``data`` are left out.
+    """
     names = [path.name for path in folder.iterdir() if path.is_file()]
     return sorted([*names, MANIFEST])
 

@@ -1,6 +1,6 @@
-"""Verification of a bundle: digests, the ledger's chain, and the guarantee computed from it.
+"""Verification of a bundle: digests, the ledger's chain, and its guarantee.
 
-No number in the bundle is trusted. The guarantee comes from the plan in the ledger alone
+No number in the bundle is trusted. The guarantee is computed from the plan in the ledger alone
 (:mod:`dpswd.accounting.recompute`), and what the files state is compared with it. Neither torch nor
 the rest of the package is needed.
 
@@ -158,7 +158,10 @@ def _changed_files(manifest: Manifest, files: Mapping[str, Path]) -> list[str]:
 
 
 def _other_fingerprint(manifest: Manifest, fingerprint: str | None) -> list[str]:
-    """Say that the bundle is not the one with the fingerprint that its author has published."""
+    """Say that the bundle is not the one with the published fingerprint.
+
+    The author of the bundle has published the fingerprint.
+    """
     if fingerprint is None or fingerprint.strip().lower() == manifest.fingerprint:
         return []
     return [f"{MANIFEST}: its fingerprint is {manifest.fingerprint}, not the one that you stated."]
@@ -176,7 +179,10 @@ def _config_problems(ledger: Ledger, files: Mapping[str, Path]) -> list[str]:
 
 
 def _remarks(ledger: Ledger, standing: Standing) -> str:
-    """Return what voids or conditions the numbers, and that other runs share the budget."""
+    """Return what voids or conditions the numbers.
+
+    One remark says that other runs share the budget.
+    """
     sentences = list(standing.sentences)
     if ledger.header.get("shared"):
         sentences.append(
@@ -208,7 +214,10 @@ def _ledger_problems(ledger: Ledger, manifest: Manifest | None) -> list[str]:
 
 
 def _claims(bundle: Path, ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what the files state: epsilon, delta, mu, whether they hold, head, releases."""
+    """Yield what the files state about the guarantee.
+
+    They state epsilon, delta, mu, whether these hold, the head of the ledger, and its releases.
+    """
     # The guarantee in the header is that of the plan, before the conditions of the run.
     planned = _mapping(ledger.header.get("guarantee"))
     yield LEDGER, {name: planned.get(name) for name in _ABSOLUTE}
@@ -275,7 +284,10 @@ def _agree(
 
 
 def _unknown_formats(bundle: Path) -> list[str]:
-    """Name the files whose format this version does not know, and the version that wrote them."""
+    """Name the files whose format this version does not know.
+
+    Name also the versions that wrote them.
+    """
     problems = []
     report = _read_json(bundle / REPORT)
     version = _mapping(report.get("versions")).get("dpswd")
@@ -294,7 +306,10 @@ def _unknown_formats(bundle: Path) -> list[str]:
 
 
 def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
-    """Say at which rate the trade-off curve of the report promises more than the ledger gives."""
+    """Name the rates at which the report's trade-off curve promises too much.
+
+    It promises more there than the ledger gives.
+    """
     points = _mapping(_read_json(bundle / REPORT).get("guarantee")).get("trade_off")
     rates: dict[float, Any] = {}
     if isinstance(points, list):
@@ -312,7 +327,10 @@ def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
 
 
 def front_matter(path: Path) -> dict[str, Any]:
-    """Return the YAML between the first two lines ``---`` of a card; empty without these lines."""
+    """Return the YAML between the first two lines ``---`` of a card.
+
+    It is empty without these lines.
+    """
     content: Any = None
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
         _, head, _ = path.read_text(encoding="utf-8").split("---\n", 2)
@@ -321,7 +339,10 @@ def front_matter(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; empty if the file is missing or damaged, which its digest shows."""
+    """Return a JSON object; empty if the file is missing or damaged.
+
+    The digest of the file shows either.
+    """
     content: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads(path.read_bytes())

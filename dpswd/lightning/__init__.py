@@ -1,4 +1,4 @@
-"""Lightning modules, callbacks and command line for networks that are trained by DP-SWD.
+"""Lightning modules, callbacks and command line for training by DP-SWD.
 
 Public names are imported on first use.
 """

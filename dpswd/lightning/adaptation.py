@@ -1,7 +1,8 @@
-r"""LightningModule of adaptation by DP-SWD: a labelled public source, a private target.
+r"""LightningModule of adaptation by DP-SWD.
 
-An encoder g and a classifier h are trained on source records. A distance to released projections of
-the target makes the source look like the target:
+The source is labelled and public, the target is private. An encoder g and a classifier h are
+trained on source records. A distance to released projections of the target makes the source look
+like the target:
 
 .. math:: \min_{g, h, T} \; \mathbb{E}\, \ell(h(g(T x_s)), y_s) + \lambda \, d \, (2 R)^2 \,
           SW_2^2(r(T x_s), \text{release}).
@@ -254,7 +255,10 @@ class AdaptationModule(KeepsRelease):
         return cross_entropy + self.alignment * distance
 
     def _release(self, private: PrivateBatch, source: Tensor) -> None:
-        """Make a release; the centre and the radius of features are those of the public source."""
+        """Make a release.
+
+        The centre and the radius of features are those of the public source.
+        """
         if self.features is not None:
             data = getattr(self.trainer, "datamodule", None)
             if isinstance(data, AdaptationData):
@@ -265,7 +269,10 @@ class AdaptationModule(KeepsRelease):
         self.released = release.to(self.device)
 
     def _distance(self, adapted: Tensor, features: Tensor) -> Tensor:
-        """Return the distance of source records to the release, in squared units of the space."""
+        """Return the distance of source records to the release.
+
+        Its unit is that of the space, squared.
+        """
         if self.features is None:
             rows = self.row_function(adapted)
         else:

@@ -323,7 +323,10 @@ class _Split:
 
     @classmethod
     def of(cls, source: Source, limit: int | None) -> "_Split":
-        """Split a source at random, by a fixed seed; ``limit`` bounds the number of records."""
+        """Split a source at random, by a fixed seed.
+
+        ``limit`` bounds the number of records.
+        """
         class_names, numbers = np.unique(source.labels, return_inverse=True)
         records = torch.from_numpy(source.records).float()
         classes = torch.from_numpy(numbers).long()

@@ -189,7 +189,10 @@ class PrivacyBudget(L.Callback):
     # Hooks of Lightning
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Move this callback to the front, and let its budget record the releases of the module."""
+        """Move this callback to the front, and connect its budget to the module.
+
+        The budget then records the releases of the module.
+        """
         callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it at run time
         others = [callback for callback in callbacks if callback is not self]
         if any(isinstance(callback, PrivacyBudget) for callback in others):
@@ -217,7 +220,11 @@ class PrivacyBudget(L.Callback):
             self._budget.warn_of_fixed_seed(parts)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse records among the hyperparameters, modules with releases, and checkpoints of other runs."""
+        """Refuse to start a run whose guarantee would not hold.
+
+        Records among the hyperparameters, modules with releases, and checkpoints of other runs are
+        refused.
+        """
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
         is_resumed = self._resume_point is not None
         if trainer.ckpt_path is not None and not is_resumed:
@@ -323,7 +330,11 @@ class PrivacyBudget(L.Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write ``privacy.json``, and say what the plan cost if fewer releases were made, or that it ended the run."""
+        """Write ``privacy.json``, and say what the run cost.
+
+        If fewer releases were made than planned, say what the plan cost. If the plan ended the run,
+        say so.
+        """
         if self.is_unprotected:
             return
         self._budget.write_statement()
@@ -384,7 +395,10 @@ class PrivacyBudget(L.Callback):
 
     @property
     def _is_used_up(self) -> bool:
-        """Whether the loss has made its planned releases, and none of them waits in a file."""
+        """Whether the loss has made its planned releases.
+
+        A release that waits in a file is not yet used.
+        """
         last = self.plan.parts[-1]
         if last.mechanism.batch_size is None:  # a query
             return False
@@ -400,7 +414,10 @@ class PrivacyBudget(L.Callback):
             )
 
     def _source(self, trainer: L.Trainer, losses: list[Releasing[Any]]) -> "_Source":
-        """Return what the training loader reads, or the numbers that were stated for tensors."""
+        """Return what the training loader reads.
+
+        For tensors, return the numbers that were stated for them.
+        """
         loader = _release_loader(trainer.train_dataloader)
         if loader is None:
             if self._handed_over is not None:
@@ -453,7 +470,9 @@ class _Source:
 
 
 def _release_loader(loaders: Any) -> ReleaseLoader | None:
-    """Return the loader of private batches, alone or among the loaders of a CombinedLoader.
+    """Return the loader of private batches.
+
+    It may be alone, or one of the loaders of a CombinedLoader.
 
     Args:
         loaders: What the trainer trains on: one loader, or a dictionary or list of loaders.
@@ -479,7 +498,10 @@ def _release_loader(loaders: Any) -> ReleaseLoader | None:
 
 
 def _has_release(batch: Any) -> bool:
-    """Return whether a batch, or one of the batches of a CombinedLoader, holds private records."""
+    """Return whether a batch holds private records.
+
+    A batch of a CombinedLoader does if one of its batches does.
+    """
     if isinstance(batch, Mapping):
         return any(_has_release(part) for part in batch.values())
     if isinstance(batch, list | tuple):
@@ -488,7 +510,10 @@ def _has_release(batch: Any) -> bool:
 
 
 def _check_hyperparameters(*owners: Any) -> None:
-    """Refuse what may hold records among hyperparameters, which every checkpoint contains."""
+    """Refuse hyperparameters that may hold records.
+
+    Every checkpoint contains the hyperparameters.
+    """
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:

@@ -1,4 +1,7 @@
-"""Lightning callbacks that write files of generators and classifiers, and pictures of samples."""
+"""Lightning callbacks that write files of networks and pictures of samples.
+
+The networks are generators and classifiers.
+"""
 
 import copy
 from pathlib import Path
@@ -60,7 +63,10 @@ class GeneratorFile(L.Callback):
 
 
 def _guarantee(callbacks: list[L.Callback]) -> Guarantee:
-    """Return the guarantee that the budget among the callbacks states; none without a budget."""
+    """Return the guarantee that the budget among the callbacks states.
+
+    Without a budget there is no guarantee.
+    """
     for callback in callbacks:
         if isinstance(callback, PrivacyBudget) and not callback.is_unprotected:
             return callback.statement().guarantee_of_weights()

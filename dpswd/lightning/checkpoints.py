@@ -1,4 +1,7 @@
-"""Checkpoints that a crash cannot damage, written at the moments that matter to a budget."""
+"""Checkpoints that a crash cannot damage.
+
+They are written at the moments that matter to a budget.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -30,7 +33,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load a checkpoint; an InputError says that the file is missing, damaged, or not one."""
+        """Load a checkpoint.
+
+        An InputError says that the file is missing, damaged, or not a checkpoint.
+        """
         try:
             archive = verified_archive(path)
             content: dict[str, Any] = torch.load(
@@ -47,9 +53,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Keeps ``checkpoints/last.ckpt``: before the first release, and twenty times in a run.
+    """Keeps ``checkpoints/last.ckpt``, from which a run can be resumed.
 
-    ``dpswd fit`` adds its end.
+    It is written before the first release, and twenty times in a run. ``dpswd fit`` adds its end.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget.budget`.
     """
@@ -64,7 +70,10 @@ class LastCheckpoint(ModelCheckpoint):
         )
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save before the first release of a new run, so that every release can be resumed from."""
+        """Save before the first release of a new run.
+
+        Every release can then be resumed from.
+        """
         super().on_train_start(trainer, pl_module)
         if trainer.ckpt_path is None:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
@@ -72,7 +81,10 @@ class LastCheckpoint(ModelCheckpoint):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Save, except after refused input, and on several ranks, which must not wait for a lost one."""
+        """Save, except after refused input and on several ranks.
+
+        Several ranks would wait for a lost one.
+        """
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
         last = Path(str(self.dirpath)) / "last.ckpt"

@@ -116,7 +116,10 @@ class PrivateCLI(LightningCLI):
             )
 
     def after_fit(self) -> None:
-        """Write the final state to checkpoints/last.ckpt, and the report; show the guarantee."""
+        """Write the final state and the report, and show the guarantee.
+
+        The state goes to ``checkpoints/last.ckpt``.
+        """
         trainer: Any = self.trainer
         if not trainer.fast_dev_run:
             last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"

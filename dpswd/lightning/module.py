@@ -266,9 +266,10 @@ class GeneratorModule(KeepsRelease):
 
 
 class MomentModule(L.LightningModule):
-    """Trains a generator to match released means and second moments, which is not DP-SWD.
+    """Trains a generator to match released moments, which is not DP-SWD.
 
-    All releases are made at the start, and every step is post-processing.
+    The moments are means and second moments. All releases are made at the start, and every step is
+    post-processing.
 
     Args:
         generator: Maps latent codes and classes to images. A
@@ -335,7 +336,10 @@ class MomentModule(L.LightningModule):
 
 @dataclass(frozen=True)
 class _Choices:
-    """Options of the mechanism of a GeneratorModule; ``None`` leaves a number to the library."""
+    """Options of the mechanism of a GeneratorModule.
+
+    ``None`` leaves a number to the library.
+    """
 
     n_projections: int | None
     n_quantiles: int | None
@@ -445,7 +449,10 @@ def _check_parts(generator: Generator, features: FeatureMap, *, has_labels: bool
 
 
 def _frequencies_of(generator: Generator) -> FeatureMap:
-    """Return the frequencies of a moment matcher: those of the generator, or the lowest ones."""
+    """Return the frequencies of a moment matcher.
+
+    They are those of the generator, or the lowest ones.
+    """
     if isinstance(generator, ShuffleGenerator):
         return generator.features
     sides = generator.sample_shape[1:]
