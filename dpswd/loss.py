@@ -543,9 +543,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
 
 
 def estimate_of_slices(slices: Tensor, mechanism: ProjectionMechanism) -> DistanceEstimate:
-    """Return the mean of independent estimates (k,) along the slices of a mechanism, and its error.
+    """Return the mean of independent estimates along slices, and its error.
 
-    Directions of a basis or frame are dependent; where there are several, their means are not.
+    The estimates are (k,), one for each slice of a mechanism. Directions of a basis or frame are
+    dependent; where there are several, their means are not.
     """
     parts = slices
     size = mechanism.dim  # of a basis or frame
@@ -620,7 +621,9 @@ def _distance(
 
 
 def _slice_powers(release: Release, public: Tensor, values: Tensor, p: float, size: int) -> Tensor:
-    """Return the p-th powers (k,) of the distances of public rows to released values (m, k).
+    """Return the p-th powers (k,) of distances to released values.
+
+    They are the distances of public rows to released values (m, k).
 
     Args:
         release: The release, for its directions and its mechanism.

@@ -1,7 +1,7 @@
-r"""Moment matching: means and second moments, released once, and a loss on them for networks.
+r"""Moment matching: moments released once, and a loss on them for networks.
 
-Nothing is projected or sorted: this is not DP-SWD, whose loss is
-:class:`dpswd.DPSlicedWassersteinLoss`. A matcher has one or several public feature maps
+Moments are means and second moments. Nothing is projected or sorted: this is not DP-SWD, whose loss
+is :class:`dpswd.DPSlicedWassersteinLoss`. A matcher has one or several public feature maps
 (docs/networks.md). Rows are centred and scaled by released values and clipped to norm 1/2, their
 differences from the released mean of their class to norm 2/5.
 
@@ -79,7 +79,9 @@ _TINY_TRACE = 1e-9
 
 
 class MomentMatcher(nn.Module):
-    """Noisy statistics of all records, per class, and the loss of generated records on them.
+    """Noisy statistics of all records, per class, and a loss on them.
+
+    The loss is that of generated records.
 
     Formal guarantee:
         :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one,
@@ -238,10 +240,11 @@ class MomentMatcher(nn.Module):
         return means, covariances
 
     def loss(self, records: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return the squared distance of generated records from the moments, in units of noise.
+        """Return the squared distance of generated records from the moments.
 
-        The distance of means and moments is an unbiased estimate from a batch (a U-statistic), so
-        that a small batch does not pull a generator towards too little variety.
+        It is in units of noise. The distance of means and moments is an unbiased estimate from a
+        batch (a U-statistic), so that a small batch does not pull a generator towards too little
+        variety.
 
         Args:
             records: Generated records (n, ...); at least two of every class that occurs.
@@ -294,7 +297,10 @@ class MomentMatcher(nn.Module):
         return labels
 
     def save(self, path: str | Path) -> None:
-        """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
+        """Write released values and guarantee to one file, atomically.
+
+        :meth:`load` reads the file.
+        """
         if not self.is_released:
             raise InputError(
                 "Expected released moments, got a matcher before its release; call release first."
@@ -346,7 +352,9 @@ class MomentPlan(NamedTuple):
 def plan_moments(
     n_records: int, n_classes: int, mu: float, sample_shape: Sequence[int]
 ) -> MomentPlan:
-    r"""Choose the frequencies per axis of a moment matcher of images, and whether it is pooled.
+    r"""Choose the frequencies of a moment matcher of images, and its pooling.
+
+    The frequencies are those per axis; second moments are pooled or not.
 
     The plan depends on public numbers only. With D frequencies of all channels, the noise of the
     second moment of one class has a largest eigenvalue of about
@@ -378,7 +386,9 @@ def _clipped(rows: Tensor, norm: float) -> Tensor:
 
 
 class _Part(nn.Module):
-    """A feature map, its queries, and what they released; maps records to centred and scaled rows.
+    """A feature map, its queries, and what they released.
+
+    It maps records to centred and scaled rows.
 
     Args:
         features: Public feature map of d dimensions.
@@ -471,7 +481,10 @@ class _Part(nn.Module):
         return self.weights[0] * first + self.weights[1] * second
 
     def release(self, records: PrivateRecords) -> None:
-        """Release centre and scale, then means of the rows that follow from them, then moments."""
+        """Release centre and scale, then means of the rows, then moments.
+
+        The rows follow from centre and scale.
+        """
         n = records.n_entries
         total, squares = self.overall.release(records, rows=self.features)
         mean, variance = mean_and_spread(total, squares, n, self.overall.mechanism.sigma)
@@ -493,7 +506,7 @@ class _Part(nn.Module):
             self.weights[1] = sigma**-2
 
     def _rows_about_means(self, records: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Map records to the differences (n, d) of their rows from the means of their classes."""
+        """Map records to differences (n, d) of their rows from the class means."""
         return self(records) - self.mean[labels], labels
 
     def _set_moments(self, sums: Tensor, counts: Tensor, means: Tensor, sigma: float) -> None:

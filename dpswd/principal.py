@@ -1,4 +1,4 @@
-r"""Slices along principal directions, released once, and a loss on them for networks.
+r"""Slices along principal directions, and a loss on them for networks.
 
 The paper's distance, made to learn: of every class the sorted slices of all records, averaged in
 blocks, are released once along many random directions. Directions lie in the space of the leading
@@ -104,7 +104,9 @@ class SlicePlan(NamedTuple):
 
 
 def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePlan:
-    r"""Choose the sizes of a release of slices by a rule that reads public numbers only.
+    r"""Choose the sizes of a release of slices by a rule.
+
+    The rule reads public numbers only.
 
     With :math:`s = \mu N / C` there are :math:`60\,(s / 12{,}000)^{1/4}` directions and
     :math:`20\,(s / 12{,}000)^{1/3}` blocks per class, and 30 bases. Up to one block of records is
@@ -155,7 +157,9 @@ class PrincipalStart:
 
 
 class PrincipalSlices(nn.Module):
-    """Noisy slices of all records, per class, and the loss of generated records on them.
+    """Noisy slices of all records, per class, and a loss on them.
+
+    The loss is that of generated records.
 
     Formal guarantee:
         :meth:`release` is (target_epsilon, target_delta)-differentially private under replace-one,
@@ -423,9 +427,9 @@ class PrincipalSlices(nn.Module):
     def loss(
         self, records: Tensor, labels: Tensor | None = None, *, n_bases: int | None = 6
     ) -> Tensor:
-        """Return the squared distance of generated records from the slices, in units of noise.
+        """Return the squared distance of generated records from the slices.
 
-        See :meth:`distance`; coordinates are those of the records.
+        It is in units of noise. See :meth:`distance`; coordinates are those of the records.
 
         Args:
             records: Generated records (n, ...).
@@ -559,7 +563,10 @@ class PrincipalSlices(nn.Module):
     # Files
 
     def save(self, path: str | Path) -> None:
-        """Write released values and guarantee to one file, atomically; :meth:`load` reads it."""
+        """Write released values and guarantee to one file, atomically.
+
+        :meth:`load` reads the file.
+        """
         self._check_released()
         content = {
             "format": _FORMAT,

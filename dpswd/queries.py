@@ -1,4 +1,6 @@
-r"""Gaussian releases besides the projections: class counts, class means, second moments, columns.
+r"""Gaussian releases besides the projections.
+
+They are class counts, class means, second moments, and columns.
 
 A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one: with noise
 ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
@@ -49,7 +51,9 @@ _FAR = 1000.0
 
 
 class GaussianQuery(RecordSum):
-    """Base of the queries of all records; a :class:`dpswd.Budget` sets sigma and recorder.
+    """Base of the queries of all records.
+
+    A :class:`dpswd.Budget` sets sigma and recorder.
 
     Args:
         name: Name of the query in the ledger.
@@ -182,9 +186,10 @@ class _RowQuery(GaussianQuery):
         return clip_rows(rows, self.row_norm)
 
     def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
-        """Replace a long row among short ones of all classes; its class changes from 0 to 1.
+        """Replace a long row among short ones of all classes.
 
-        The other row is the negative one for order 1, and an orthogonal one for order 2.
+        The class of the row changes from 0 to 1. The other row is the negative one for order 1, and
+        an orthogonal one for order 2.
         """
         rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
         rows[0] = _FAR * self.row_norm * torch.eye(self.dim)[0]
@@ -238,13 +243,18 @@ class ClassMeans(_RowQuery):
         return torch.zeros(self.shape, dtype=torch.float64).index_add_(0, groups, terms)
 
     def coordinates(self, released: tuple[Tensor, Tensor]) -> Tensor:
-        """Return (C, 1 + d): counts times R, which have the noise of the sums, and the sums."""
+        """Return (C, 1 + d): counts times R, and the sums.
+
+        The counts times R have the noise of the sums.
+        """
         counts, sums = released
         return torch.cat([counts[:, None] * self.row_norm, sums], dim=1)
 
 
 class ColumnCounts(GaussianQuery):
-    r"""Number of records of each class in the bins of every column, and in groups of bins.
+    r"""Number of records of each class in bins of columns.
+
+    Records in groups of bins are counted as well.
 
     Groups are the nodes of the trees of :mod:`dpswd.bins`: sums over many bins then consist of few
     noisy numbers. A record is in one node of each of the L levels of all trees, so the sensitivity
@@ -354,7 +364,10 @@ class ClassCovariances(_RowQuery):
         return self.release_sum(records, rows)
 
     def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
-        """Return the sums (C, d, d) of outer products of clipped rows, without error. PRIVATE."""
+        """Return the sums (C, d, d) of outer products of clipped rows. PRIVATE.
+
+        They are without error.
+        """
         factors = _summable(self._clip(rows), self.row_norm, n_records, order=2)
         moments = torch.empty(self.shape, dtype=torch.float64)
         for c in range(self.n_classes):
@@ -369,7 +382,9 @@ class ClassCovariances(_RowQuery):
 
 
 class SumAndNorm(_RowQuery):
-    r"""Sum of all rows, and the sum of their squared norms, which adds nothing to the sensitivity.
+    r"""Sum of all rows, and the sum of their squared norms.
+
+    The squared norms add nothing to the sensitivity.
 
     With rows of norm at most R a record contributes :math:`(x, \|x\|^2 / R)`; the sensitivity is 2R
     (docs/theory/sensitivity.md, Proposition 10).
@@ -393,7 +408,9 @@ class SumAndNorm(_RowQuery):
     def release(
         self, records: PrivateRecords, rows: RowFunction | None = None
     ) -> tuple[Tensor, float]:
-        """Open every record once and release the noisy sum and the noisy sum of squared norms.
+        """Open every record once and release both noisy sums.
+
+        They are the sum of the rows, and the sum of squared norms.
 
         Returns:
             The sum (d,) in float64, and a number.
@@ -402,7 +419,10 @@ class SumAndNorm(_RowQuery):
         return values[:-1], float(values[-1]) * self.row_norm
 
     def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
-        """Return (d + 1,): the sum of clipped rows, and of their squared norms over R. PRIVATE."""
+        """Return (d + 1,): sums of clipped rows and of squared norms. PRIVATE.
+
+        The squared norms are divided by R.
+        """
         clipped = self._clip(rows)
         squares = clipped.square().sum(1, keepdim=True) / self.row_norm
         return _summable(torch.cat([clipped, squares], dim=1), self.row_norm, n_records).sum(0)
@@ -434,7 +454,10 @@ def _summable(values: Tensor, bound: float, n: int, order: int = 1) -> Tensor:
 
 
 def _handle(rows: Tensor, labels: Tensor, n_classes: int) -> PrivateRecords:
-    """Return a handle of rows (n, d) with labels (n,); without labels for a single class."""
+    """Return a handle of rows (n, d) with labels (n,).
+
+    With a single class it has no labels.
+    """
     if n_classes == 1:
         return PrivateRecords(rows)
     return PrivateRecords(rows, labels, classes=range(n_classes))

@@ -1,8 +1,9 @@
-"""Handles of private records, which show public facts, and records that the user may look at.
+"""Handles of private records, and records that the user may look at.
 
-Public facts are the number N of records, their shape, the classes, and for columns their bounds and
-kinds. They are stated by the user, or taken from the records with a line on the screen. Records are
-opened in one place, :mod:`dpswd.release`. Proofs: docs/theory/private-side.md.
+Handles show public facts: the number N of records, their shape, the classes, and for columns their
+bounds and kinds. They are stated by the user, or taken from the records with a line on the screen.
+Records are opened in one place, :mod:`dpswd.release`. Proofs:
+docs/theory/private-side.md.
 """
 
 import hashlib
@@ -42,10 +43,11 @@ _FEWEST_BINS = 4
 
 
 class SharesHandles(dict[int, Any]):
-    """Memo for ``copy.deepcopy`` under which a handle is its own copy, instead of an error.
+    """Memo for ``copy.deepcopy`` under which a handle is its own copy.
 
-    The library copies a row function with it. Such a function may be a method of an object that also
-    holds the records; object and method are copied, the handle is not.
+    Without this memo, a copy of a handle raises an error. The library copies a row function with
+    it. Such a function may be a method of an object that also holds the records; object and method
+    are copied, the handle is not.
     """
 
 
@@ -98,10 +100,11 @@ class Stored:
 
 
 class PrivateRecords(_Handle):
-    """Private records behind a handle: ``len``, ``shape`` and classes are shown, records are not.
+    """Private records behind a handle.
 
-    Queries and losses release noisy statistics of them within a :class:`dpswd.Budget` or
-    :class:`dpswd.PrivacyBudget`. The handle can be neither indexed, iterated, pickled nor copied.
+    The handle shows ``len``, ``shape`` and classes, and no records. Queries and losses release
+    noisy statistics of records within a :class:`dpswd.Budget` or :class:`dpswd.PrivacyBudget`. The
+    handle can be neither indexed, iterated, pickled nor copied.
 
     Args:
         X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or
@@ -276,7 +279,10 @@ class PrivateRecords(_Handle):
         kinds: Sequence[str] | None,
         units: Units | None,
     ) -> None:
-        """Check the facts and keep the records; the arguments are those of :meth:`from_values`."""
+        """Check the facts and keep the records.
+
+        The arguments are those of :meth:`from_values`.
+        """
         if labels is None and classes is not None:
             raise InputError(
                 f"Expected y, the class of every record, with classes={list(classes)}, got none; "
@@ -343,7 +349,10 @@ class PrivateRecords(_Handle):
         return list(kinds)
 
     def _check_columns(self, name: str, count: int) -> None:
-        """Refuse a list of ``count`` facts of columns if records are no vectors of this length."""
+        """Refuse a list of ``count`` facts of columns that does not fit the records.
+
+        It fits if records are vectors of this length.
+        """
         if len(self.shape) != 1:
             raise InputError(
                 f"Expected {name} of vectors only, got records of shape {self.shape}; leave them "
@@ -426,9 +435,10 @@ class PrivateRecords(_Handle):
         return (units[:, None] * self.per_unit + torch.arange(self.per_unit)).flatten()
 
     def open_records(self, entries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the records ``(n, *shape)`` of entries (n,) and their classes (n,). PRIVATE.
+        """Return the records of entries (n,) and their classes. PRIVATE.
 
-        Records are float32, pixels in [0, 1]. Only :mod:`dpswd.release` may call this method.
+        Records are ``(n, *shape)``, classes (n,). Records are float32, pixels in [0, 1]. Only
+        :mod:`dpswd.release` may call this method.
         """
         numbers = entries
         if self._units is not None:
@@ -453,7 +463,10 @@ class PrivateRecords(_Handle):
 
 
 def _stored_shapes(stored: Stored, ink: str) -> Stored:
-    """Return images on disk as images of distances, which are computed when they are read."""
+    """Return images on disk as images of distances.
+
+    Distances are computed when the images are read.
+    """
 
     def read(numbers: Tensor) -> Tensor:
         return to_distances(floats(stored.read(numbers)), ink)
@@ -462,7 +475,10 @@ def _stored_shapes(stored: Stored, ink: str) -> Stored:
 
 
 def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
-    """Return the records without a column of units, and the name of the unit of every record."""
+    """Return records without a column of units, and the unit of each record.
+
+    The units are returned by name.
+    """
     if unit is None:
         if per_unit != 1:
             raise InputError(
@@ -491,7 +507,10 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
 
 
 def check_unreadable(unreadable: Unreadable) -> None:
-    """Refuse ``unreadable="zero"`` beside facts of columns, which say what a cell can be."""
+    """Refuse ``unreadable="zero"`` beside facts of columns.
+
+    These facts say what a cell can be.
+    """
     if unreadable == "zero":
         raise InputError(
             "Expected unreadable='refuse' (--unreadable refuse) with facts of columns, got 'zero'; "
@@ -500,9 +519,10 @@ def check_unreadable(unreadable: Unreadable) -> None:
 
 
 def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
-    """Return the public facts of the columns of a DataFrame, and the line about its types.
+    """Return the public facts of the columns of a DataFrame.
 
-    The types are facts of all records: one missing cell makes floats of a column of integers.
+    Return also the line about its types. The types are facts of all records: one missing cell makes
+    floats of a column of integers.
     """
     if not (hasattr(X, "columns") and hasattr(X, "iloc")):
         raise InputError(

@@ -96,7 +96,10 @@ def check_row_function(
 def _check_pair(
     copied: RowCopy, name: str, values: Tensor, changed_values: Tensor, n_classes: int
 ) -> None:
-    """Check a row function on records (n, ...), and on the same with another first record."""
+    """Check a row function on records (n, ...).
+
+    It is checked also on the same records with another first one.
+    """
     labels = torch.arange(_N_RECORDS) % min(n_classes, _N_RECORDS // _N_OF_CLASS)
     changed_labels = labels.clone()
     changed_labels[0] = 1
@@ -150,7 +153,10 @@ def _public_pairs(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _pairs_of_images(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield random images (36, *shape), and the same with a random, black or white first one."""
+    """Yield pairs of random images (36, *shape).
+
+    The second of a pair has a random, black or white first image.
+    """
     for low, high in _RANGES:
         values = low + (high - low) * torch.rand(_N_RECORDS, *shape)
         for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
@@ -158,7 +164,10 @@ def _pairs_of_images(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield random vectors (36, *shape), and the same with a far first one or its negative."""
+    """Yield pairs of random vectors (36, *shape).
+
+    The second of a pair has a far first vector or its negative.
+    """
     for scale in _SCALES:
         values = scale.others * torch.randn(_N_RECORDS, *shape)
         far = scale.changed * (1 + torch.randn(1, *shape).abs())
@@ -167,11 +176,11 @@ def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]
 
 
 def _shared_variables(modules: list[nn.Module]) -> dict[str, _State]:
-    """Return the variables that the copy of a module shares with the original, and their states.
+    """Return the variables that a copied module shares with the original.
 
-    They are the attributes of its class and the global variables that its methods name. A class
-    that appends every input to a list ``Encoder.inputs``, for example, has the variable
-    "Encoder.inputs", whose length grows: the list would keep private records.
+    They come with their states. They are the attributes of its class and the global variables that
+    its methods name. A class that appends every input to a list ``Encoder.inputs``, for example,
+    has the variable "Encoder.inputs", whose length grows: the list would keep private records.
     """
     variables: dict[str, Any] = {}
     for module in modules:

@@ -79,11 +79,11 @@ def map_records(
 
 
 class RowCopy:
-    """Copy of a row function, which is called in its place and keeps nothing of the records.
+    """Copy of a row function, which keeps nothing of the records.
 
-    The copy has its own modules, attributes, default arguments, variables of a closure and global
-    variables, while weights are shared. Whatever a call writes into them goes when the copy is
-    dropped.
+    The copy is called in place of the function. The copy has its own modules, attributes, default
+    arguments, variables of a closure and global variables, while weights are shared. Whatever a
+    call writes into them goes when the copy is dropped.
 
     Args:
         row_function: A module, a method, or a function of modules, tensors and numbers.
@@ -144,7 +144,10 @@ class RowCopy:
 
 
 def _check_shape(rows: Any, n_records: int) -> None:
-    """Raise an :class:`InputError` unless ``rows`` is a tensor (n, d) with a row per record."""
+    """Check that ``rows`` is a tensor (n, d) with a row per record.
+
+    Raise an :class:`InputError` if it is not.
+    """
     expected = f"Expected rows (n, d), one for each of {n_records} records"
     if not isinstance(rows, Tensor):
         raise InputError(f"{expected}, got {type(rows).__name__}; flatten them.")
@@ -153,7 +156,10 @@ def _check_shape(rows: Any, n_records: int) -> None:
 
 
 def _finite_rows(rows: Tensor) -> Tensor:
-    """Return rows (n, d) without a graph, in which each row that is not finite is zero."""
+    """Return rows (n, d) without a graph.
+
+    A row that is not finite becomes zero.
+    """
     is_finite = torch.isfinite(rows).all(dim=1, keepdim=True)
     return torch.where(is_finite, rows, torch.zeros_like(rows)).detach()
 
@@ -167,7 +173,10 @@ def _device_of(modules: list[nn.Module]) -> torch.device | None:
 
 
 def _prepare(module: nn.Module) -> None:
-    """Put a copied module into evaluation mode; refuse forward hooks, and calls of ``self.log``."""
+    """Put a copied module into evaluation mode.
+
+    Forward hooks, and calls of ``self.log``, are refused.
+    """
     module.eval()
     if not isinstance(module, torch.jit.ScriptModule):  # a ScriptModule takes no hooks
         name = type(module).__name__
@@ -179,7 +188,9 @@ def _prepare(module: nn.Module) -> None:
 
 
 def _refuse_hooks(name: str, register: Callable[..., Any]) -> None:
-    """Raise an :class:`InputError` if forward hooks are registered, which would see records.
+    """Raise an :class:`InputError` if forward hooks are registered.
+
+    Such hooks would see records.
 
     Args:
         name: What the hooks belong to, for the message.
@@ -203,12 +214,18 @@ def _refuse_log(*_: Any, **__: Any) -> NoReturn:
 
 
 def is_of_library(module: str | None) -> bool:
-    """Return whether the name of a Python module is that of a library in ``_LIBRARIES``."""
+    """Return whether a name of a Python module is that of a library.
+
+    The libraries are those in ``_LIBRARIES``.
+    """
     return str(module).partition(".")[0] in _LIBRARIES
 
 
 class _WithoutGraph(TorchFunctionMode):
-    """Lets ``copy.deepcopy`` copy a tensor with a graph, which it refuses, as its values."""
+    """Lets ``copy.deepcopy`` copy a tensor with a graph, as its values.
+
+    ``copy.deepcopy`` refuses such a tensor otherwise.
+    """
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -252,10 +269,11 @@ def _copy(value: Any, copies: SharesHandles) -> Any:
 
 
 def _copy_function(function: FunctionType, copies: SharesHandles) -> FunctionType:
-    """Copy a function with its global variables, closure, default arguments and attributes.
+    """Copy a function with its variables, default arguments and attributes.
 
-    Only the global variables that the function names are copied. The function refers to itself if
-    it is recursive, so that its copy is added to ``copies`` before its variables are copied.
+    Its variables are global ones and those of its closure. Only the global variables that the
+    function names are copied. The function refers to itself if it is recursive, so that its copy is
+    added to ``copies`` before its variables are copied.
     """
     variables = dict(function.__globals__)
     closure = function.__closure__ or ()

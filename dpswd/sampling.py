@@ -1,8 +1,9 @@
-"""Loaders of private batches: fixed size, without replacement, fresh at every release.
+"""Loaders of private batches: fixed size, without replacement, fresh.
 
-An epoch of a shuffled loader is different (every record occurs exactly once), and so is its short
-last batch. The indices of a batch are as secret as the noise: :mod:`dpswd.release` draws them from
-:mod:`dpswd._random` when the batch is released, and no state can be saved or seeded.
+A batch is fresh at every release. An epoch of a shuffled loader is different (every record occurs
+exactly once), and so is its short last batch. The indices of a batch are as secret as the noise:
+:mod:`dpswd.release` draws them from :mod:`dpswd._random` when the batch is released, and no state
+can be saved or seeded.
 """
 
 from collections.abc import Callable, Iterator

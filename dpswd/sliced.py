@@ -63,7 +63,9 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Projections, p: float 
 def smoothed_sliced_wasserstein(
     x: Tensor, y: Tensor, projections: Projections, sigma: float, p: float = 2
 ) -> Tensor:
-    r"""Compute the p-th power of the smoothed sliced p-Wasserstein distance of two samples.
+    r"""Compute the p-th power of the smoothed sliced p-Wasserstein distance.
+
+    The distance is that of two samples.
 
     Independent :math:`N(0, \sigma^2)` noise is added to every projection of both samples: the
     distance is that of the two laws of projections after a convolution with a normal law. It is what
@@ -113,7 +115,10 @@ def check_order(p: float) -> None:
 
 
 def _check_samples(x: Tensor, y: Tensor, projections: Projections) -> None:
-    """Raise an InputError unless the shapes are (n, d), (m, d) and (d, k), of floating numbers."""
+    """Raise an InputError if the samples or the projections do not fit.
+
+    The shapes must be (n, d), (m, d) and (d, k), and the numbers floating.
+    """
     floating(x=x, y=y)
     if not isinstance(projections, StructuredProjections):
         floating(projections=projections)

@@ -1,4 +1,6 @@
-r"""Structured slices: random signs and Walsh-Hadamard transforms in place of stored directions.
+r"""Structured slices: signs and transforms in place of stored directions.
+
+Signs are random, and transforms are those of Walsh and Hadamard.
 
 axes: d dimension, n the least power of two that is not below d, a frames, k = a n slices, N rows.
 
@@ -244,7 +246,10 @@ def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor
 
 
 def _factors(signs: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Return the factors (3, n, 1) of the rounds of a frame, whose product is 1 / (n sqrt d)."""
+    """Return the factors (3, n, 1) of the rounds of a frame.
+
+    Their product is 1 / (n sqrt d).
+    """
     size = signs.shape[-1]
     exact = signs[:, :, None].double()
     exact[:-1] /= math.sqrt(size)
@@ -253,7 +258,10 @@ def _factors(signs: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
 
 
 def _parts(values: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield parts of the columns of values (n, N), and a working array (n, part) for each."""
+    """Yield parts of the columns of values (n, N).
+
+    Each part comes with a working array (n, part).
+    """
     size, n_rows = values.shape
     n_at_a_time = min(max(_FEWEST_ROWS, _CACHED_VALUES // size), max(1, n_rows))
     memory = values.new_empty(size * n_at_a_time)
@@ -271,7 +279,10 @@ def _fill(values: Tensor, rows: Tensor) -> None:
 
 
 def _transform(values: Tensor) -> None:
-    """Multiply values (n, N) by the Walsh-Hadamard matrix, in place, by additions alone."""
+    """Multiply values (n, N) by the Walsh-Hadamard matrix.
+
+    This is done in place, by additions alone.
+    """
     size, n_rows = values.shape
     n_parts = 1
     while n_parts < size:

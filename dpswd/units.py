@@ -79,7 +79,10 @@ class Units:
 
 
 def _key(name: Any) -> Key:
-    """Return the key of the name of a unit, by which names are compared; refuse a missing one."""
+    """Return the key of the name of a unit; refuse a missing name.
+
+    Names are compared by their keys.
+    """
     key = label_key(name)
     if isinstance(key, str):
         # An accent is one character or two; file systems write one or the other.

@@ -172,7 +172,9 @@ class Structure:
         return f"Expect class means {variety} ({self._size_line()})."
 
     def clouds(self, n: int) -> str | None:
-        """Say that photographs will be clouds, and how many would do; ``None`` if they are not.
+        """Say that photographs will be clouds, and how many would do.
+
+        Return ``None`` if they will not be.
 
         Args:
             n: Number of records of the forecast.

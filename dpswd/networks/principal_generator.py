@@ -1,4 +1,7 @@
-"""Generator network in principal coordinates: a normal law per class, and a correction."""
+"""Generator network in principal coordinates.
+
+It draws from a normal law per class, and adds a correction.
+"""
 
 from typing import Any
 

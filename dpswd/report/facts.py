@@ -15,7 +15,10 @@ SCHEMA_VERSION = 7
 
 
 def _plain(value: Any) -> Any:
-    """Return nested values with the text ``"inf"`` in place of infinity, as all files have it."""
+    """Return nested values with the text ``"inf"`` in place of infinity.
+
+    All files have infinity in this form.
+    """
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
