@@ -1,4 +1,6 @@
-r"""Baselines of Table 1 as LightningModules: source only, DANN, SWD, and the published DP-SWD.
+r"""Baselines of Table 1 as LightningModules.
+
+They are source only, DANN, SWD, and the published DP-SWD.
 
 NOT PRIVATE: a step reads a raw batch of the target, and the gradient passes through it.
 :class:`dpswd.lightning.adaptation.AdaptationModule` is the sound form of the published algorithm,
@@ -165,10 +167,10 @@ def domain_loss(logits: Tensor, *, of_target: bool) -> Tensor:
 
 
 class DANN(Aligned):
-    """DANN: cross-entropy of a domain classifier, which the encoder maximises. NOT PRIVATE.
+    """DANN: the encoder maximises the loss of a domain classifier. NOT PRIVATE.
 
-    The gradient that reaches the encoder is reversed, with a constant factor, as in the code of
-    Rakotomamonjy2021; Ganin et al. let it rise.
+    The loss is a cross-entropy. The gradient that reaches the encoder is reversed, with a constant
+    factor, as in the code of Rakotomamonjy2021; Ganin et al. let it rise.
 
     Args:
         encoder: Maps records to features (n, dim), each record by itself; ``dim`` is an attribute.

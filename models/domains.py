@@ -1,4 +1,6 @@
-"""Data module and accuracy of the baselines of Table 1: both domains as they are. NOT PRIVATE.
+"""Data module and accuracy of the baselines of Table 1. NOT PRIVATE.
+
+Both domains are as they are.
 
 Digits, as in the authors' code (arakotom/dp_swd at 97164ee): the source is MNIST's training set, a
 target MNIST's test set. Of USPS, a random 7,438 of all 9,298 images, enlarged from 16 x 16 to
@@ -66,7 +68,9 @@ class TargetLoader:
 
 
 class Domains(L.LightningDataModule):
-    """Pairs of a labelled batch of the source and a raw batch of the target. NOT PRIVATE.
+    """Pairs of batches of the source and the target. NOT PRIVATE.
+
+    The batch of the source is labelled, that of the target is raw.
 
     Args:
         source: ``"mnist"``, ``"fashion"``, ``"usps"``, or a file of features: ``.npz``, ``.mat``,
@@ -170,7 +174,10 @@ def usps(root: str | Path | None, box: int) -> Records:
 
 
 def _features(name: str, root: str | None) -> Records:
-    """Return the records of a file of features, with classes in the order of their names."""
+    """Return the records of a file of features.
+
+    Classes are in the order of their names.
+    """
     path = Path(name)
     if not path.exists():
         path = data_root(root) / name
@@ -183,10 +190,11 @@ def _features(name: str, root: str | None) -> Records:
 
 
 class TargetAccuracy(L.Callback):
-    """Writes ``target_accuracy.json``: the accuracy on all records of the target, in percent.
+    """Writes ``target_accuracy.json``: accuracy on the target, in percent.
 
-    It reads the labels of the target, which must therefore be a benchmark: no guarantee covers the
-    file. ``curve`` has accuracies of every fifth record along the run.
+    The accuracy is that on all records of the target. The callback reads the labels of the target, which must
+    therefore be a benchmark: no guarantee covers the file. ``curve`` has accuracies of every fifth
+    record along the run.
 
     Args:
         n_points: Number of accuracies along the run.

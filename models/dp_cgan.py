@@ -1,4 +1,6 @@
-r"""DP-CGAN (Torkzadehmahani et al., 2019): a conditional GAN with a private discriminator.
+r"""DP-CGAN: a conditional GAN with a private discriminator.
+
+The model is that of Torkzadehmahani et al., 2019.
 
 Each step releases the gradients of the discriminator's loss on real records: per record (Opacus),
 clipped to norm C, summed, with noise. The gradient on generated records is public, since codes,
@@ -140,7 +142,10 @@ class DPCGAN(L.LightningModule):
         return torch.cat([images.flatten(1), self.generator.one_hot(labels)], dim=1)
 
     def _loss(self, images: Tensor, labels: Tensor, *, is_real: bool) -> Tensor:
-        """Return the cross-entropy of the discriminator for images that are to look real or not."""
+        """Return the cross-entropy of the discriminator for images.
+
+        ``is_real`` says whether the images are to look real.
+        """
         logits = self.discriminator(self._rows(images, labels))
         return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, float(is_real)))
 

@@ -81,10 +81,10 @@ class _Adversary(nn.Module):
 
 
 class DPDANN(DANN):
-    """DANN with private gradients of the target; the module docstring has the guarantee.
+    """DANN with private gradients of the target.
 
-    ``target`` of a batch has raw records of a fresh subset of fixed size, as
-    :class:`models.domains.Domains` with ``fresh=True`` draws it.
+    The module docstring has the guarantee. ``target`` of a batch has raw records of a fresh subset
+    of fixed size, as :class:`models.domains.Domains` with ``fresh=True`` draws it.
 
     Args:
         encoder: Maps records to features (n, dim). Its layers are those that Opacus knows, without
@@ -118,7 +118,9 @@ class DPDANN(DANN):
         self._released: Tensor | None = None
 
     def on_fit_start(self) -> None:
-        """Wrap a copy of encoder and domain classifier for Opacus, whose hooks stay off this one.
+        """Wrap a copy of encoder and domain classifier for Opacus.
+
+        The hooks of Opacus stay off this one.
 
         Raises:
             InputError: If the budget states another number of records than the target has.

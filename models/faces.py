@@ -1,4 +1,6 @@
-"""Generator of Table 5 of Rakotomamonjy2021: SWD and the published DP-SWD on faces. NOT PRIVATE.
+"""Generator of Table 5 of Rakotomamonjy2021, on faces. NOT PRIVATE.
+
+It is trained by SWD or by the published DP-SWD.
 
 The distance is that of features of a discriminator, as in the code that the paper builds on
 (VinAIResearch/DSW), which is trained at every step on the raw images, without noise

@@ -1,4 +1,6 @@
-"""Generators of Tables 2 and 3 of Rakotomamonjy2021: SWD and the published DP-SWD. NOT PRIVATE.
+"""Generators of Tables 2 and 3 of Rakotomamonjy2021. NOT PRIVATE.
+
+They are trained by SWD or by the published DP-SWD.
 
 A step reads a raw batch of labelled images, and the distance divides rows by the largest norm of
 that batch (docs/errata.md, item 4). The labels are not accounted for. The generative code of the

@@ -570,7 +570,10 @@ def _draw_settings(panels: Any, table: int, settings: tuple[Setting, ...]) -> li
 
 
 def gdp_table2(out: Path, *, quick: bool = False) -> Result:
-    """Gomez2025, Table 2: mu of the rows of De et al. (2022), Table 1, with known settings."""
+    """Gomez2025, Table 2: mu of the rows of De et al. (2022) with known settings.
+
+    The rows are those of Table 1 of De et al.
+    """
     rows: list[Row] = []
     names = {4: "CIFAR-10", 5: "CIFAR-10, from ImageNet"}
     for table, settings in SETTINGS.items():
@@ -588,7 +591,10 @@ def gdp_table2(out: Path, *, quick: bool = False) -> Result:
 def _row_of_table2(
     name: str, setting: Setting, loss: PrivacyLossDistribution, rate: float, delta: float
 ) -> Row:
-    """Return the pair of a cell, the mu of its account, and the mu of Gaussian noise at the pair."""
+    """Return the pair of a cell, the mu of its account, and a Gaussian mu.
+
+    The Gaussian mu is that of Gaussian noise at the pair.
+    """
     account = Account.of(loss)
     return {
         "dataset": name,

@@ -1,9 +1,9 @@
-r"""Gomez2025, open question: mu-GDP of the exponential mechanism and of report-noisy-max.
+r"""Gomez2025, open question: mu-GDP of two mechanisms of selection.
 
-Both choose one of several candidates by scores of sensitivity 1 and are epsilon-DP, so that
-Proposition 6.1 bounds their mu: the exponential mechanism with probabilities proportional to
-:math:`e^{\varepsilon u / 2}`, and the largest score after Laplace noise of scale
-:math:`2 / \varepsilon`.
+The mechanisms are the exponential mechanism and report-noisy-max. Both choose one of several
+candidates by scores of sensitivity 1 and are epsilon-DP, so that Proposition 6.1 bounds their mu:
+the exponential mechanism with probabilities proportional to :math:`e^{\varepsilon u / 2}`, and the
+largest score after Laplace noise of scale :math:`2 / \varepsilon`.
 
 The privacy loss of the exponential mechanism lies in an interval of length epsilon (Dong2020). Of
 two laws with losses in :math:`[t - \varepsilon, t]` none are told apart better than those with
@@ -42,7 +42,10 @@ def two_point_mu(epsilon: float, loss: float) -> float:
 
 
 def exponential_mu(epsilon: float) -> float:
-    """Return the least mu of the epsilon-DP exponential mechanism, over all its intervals."""
+    """Return the least mu of the epsilon-DP exponential mechanism.
+
+    It covers all intervals of the privacy loss.
+    """
     parts = np.linspace(0, 1, 201)[1:-1]
     return max(two_point_mu(epsilon, float(part) * epsilon) for part in parts)
 
@@ -63,7 +66,9 @@ def noisy_max_probability(epsilon: float, lead: float, n_candidates: int) -> flo
 
 
 def noisy_max_least_mu(epsilon: float) -> Row:
-    """Return the largest mu of a search over report-noisy-max, and where it is attained.
+    """Return the largest mu of report-noisy-max, and where it is attained.
+
+    A search yields it.
 
     Neighbours raise the first score by 1 and lower the others by 1. An attacker sees whether the
     first candidate was chosen.

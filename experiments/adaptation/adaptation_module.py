@@ -61,7 +61,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Adapt by the command line: accuracy on the target, three seeds (half an hour; resumes)."""
+    """Adapt by the command line: target accuracy, 3 seeds (half an hour; resumes)."""
     planned = plan(N_SEEDS)
     sizes = list(FULL_SIZES)
     if quick:
@@ -182,7 +182,10 @@ def scaled(images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def time_full_size(name: str, directory: Path, *, quick: bool) -> Row:
-    """Run a config at the full size of its data set on random numbers, for time and memory."""
+    """Run a config at full size on random numbers, for time and memory.
+
+    The size is that of its data set.
+    """
     n_source, n_target, n_classes = FULL_SIZES[name]
     if quick:
         n_source = n_target = 900  # below 1 / delta

@@ -1,4 +1,6 @@
-"""Rakotomamonjy2021, Figure 3: accuracy on the target against epsilon, by ``dpswd fit``.
+"""Rakotomamonjy2021, Figure 3: accuracy against epsilon, by ``dpswd fit``.
+
+Accuracy is that on the target.
 
 The cells are those of :mod:`experiments.adaptation.adaptation_module`, whose config is
 ``digits_adaptation``.
@@ -55,7 +57,10 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def _draw_panel(axes: Any, rows: list[Row]) -> None:
-    """Draw the accuracies with their deviations, and the source alone as a horizontal line."""
+    """Draw the accuracies with their deviations.
+
+    The source alone is a horizontal line.
+    """
     aligned = [row for row in rows if not row["method"].startswith("source")]
     aligned.sort(key=lambda row: row["epsilon"])
     axes.errorbar(

@@ -1,4 +1,6 @@
-"""Rakotomamonjy2021, Figure 3: the published algorithm against epsilon. NOT PRIVATE.
+"""Rakotomamonjy2021, Figure 3, by the published algorithm. NOT PRIVATE.
+
+The figure has accuracy against epsilon.
 
 A cell is a config of the published DP-SWD (``configs/paper``) whose sigma is that of the conventions
 of Table 4 for a budget (:mod:`experiments.accounting.published`). That epsilon is what the paper
@@ -46,7 +48,10 @@ def run(
 
 
 def plan(n_seeds: int, epsilons: tuple[float, ...], steps: int | None) -> list[tuple[Cell, float]]:
-    """List the cells of both problems with the epsilon that the paper's account gives them."""
+    """List the cells of both problems with their epsilon.
+
+    Epsilon is that of the paper's account.
+    """
     planned = []
     for seed in range(n_seeds):
         for epsilon in epsilons:
@@ -58,7 +63,10 @@ def plan(n_seeds: int, epsilons: tuple[float, ...], steps: int | None) -> list[t
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Draw accuracy against the epsilon of the paper's account, a panel for each problem."""
+    """Draw accuracy against epsilon, a panel for each problem.
+
+    Epsilon is that of the paper's account.
+    """
     groups = cells.grouped(rows, lambda row: row["dataset"])
     with figure(path, 9, 4, 1, 2, dpi=100, sharey=True) as panels:
         for axes, problem in zip(panels, DIGITS, strict=True):

@@ -63,7 +63,10 @@ def run(out: Path, *, data: Path | None = None, seeds: int = N_SEEDS) -> Result:
 
 
 def run_cell(cell: Cell, root: str | None) -> Result:
-    """Run the method of a cell; return its accuracy in percent, the privacy spent, and seconds."""
+    """Run the method of a cell.
+
+    Return its accuracy in percent, the privacy spent, and seconds.
+    """
     pair = _pair(cell.problem, root)
     torch.manual_seed(1000 + cell.seed)
     started = time.monotonic()

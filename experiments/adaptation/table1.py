@@ -380,7 +380,10 @@ def _summary(cell: Cell, results: Sequence[Result]) -> Row:
 
 
 def _noise(cell: Cell) -> str | None:
-    """Return where the noise of a method comes from; ``None`` for a method without noise."""
+    """Return where the noise of a method comes from.
+
+    ``None`` is for a method without noise.
+    """
     if cell.method == "dp_swd":
         return "printed"
     if cell.method != "dp_dann":

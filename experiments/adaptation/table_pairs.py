@@ -1,4 +1,6 @@
-"""Adaptation of tables: 30 pairs of a source and a target with another population or other devices.
+"""Adaptation of tables: 30 pairs of a source and a target.
+
+The target has another population or other devices.
 
 Populations: Adult, split by a column (men and women, both ways). Devices: Adult, breast cancer and
 wine, whose target columns get random offsets of some standard deviations. Nothing without labels
@@ -111,7 +113,10 @@ def _pairs(data: Path | None) -> Iterator[TablePair]:
 def _with_offsets(
     name: str, columns: Any, labels: Any, sizes: tuple[float, ...], rng: np.random.Generator
 ) -> Iterator[TablePair]:
-    """Yield pairs of halves of a table, of which the second has offsets of its columns."""
+    """Yield pairs of halves of a table.
+
+    The second half has offsets of its columns.
+    """
     classes = np.asarray(labels)
     order = rng.permutation(len(columns))
     first = order[: len(order) // 2]

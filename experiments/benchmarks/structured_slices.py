@@ -40,7 +40,10 @@ N_DRAWS = 60  # of a distance, for its standard deviation
 
 @dataclass(frozen=True)
 class StepSize:
-    """Sizes of the paper's step, and directions of constant or small sensitivity beside it."""
+    """Sizes of the paper's step, and directions beside it.
+
+    The directions have constant or small sensitivity.
+    """
 
     size: Size
     kind: ProjectionKind
@@ -83,10 +86,10 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
 
 
 def distances(sizes: tuple[Size, ...], device: str, threads: tuple[int, ...]) -> list[Row]:
-    """Time the distance, and measure its standard deviation over draws of the directions.
+    """Time the distance, and measure its standard deviation.
 
-    Rows have standard deviations 1, 1/2, 1/3, ... in the coordinates, and means that differ by a
-    third of them.
+    The standard deviation is that over draws of the directions. Rows have standard deviations 1,
+    1/2, 1/3, ... in the coordinates, and means that differ by a third of them.
     """
     rows = []
     for size in sizes:
@@ -127,7 +130,10 @@ def _backward(problem: Problem, projections: StructuredProjections) -> Tensor:
 
 
 def classes(device: str, threads: tuple[int, ...]) -> list[Row]:
-    """Time a distance to block means of classes, unaligned and aligned, forward and backward."""
+    """Time a distance to block means of classes, forward and backward.
+
+    It is timed unaligned and aligned.
+    """
     rows = []
     for n, n_classes, k, n_blocks in CLASS_SIZES:
         mechanism = ProjectionMechanism(
@@ -163,7 +169,10 @@ def _seconds(functions: dict[str, Callable[[], Tensor]]) -> Row:
 
 
 def run(out: Path, *, quick: bool = False, device: str = "cpu") -> Result:
-    """Time and precision of structured slices, on --device (3 minutes; --quick: seconds)."""
+    """Time and precision of structured slices (3 minutes; --quick: seconds).
+
+    ``--device`` names the device.
+    """
     threads = THREADS
     step_sizes = STEP_SIZES
     distance_sizes = DISTANCE_SIZES

@@ -1,4 +1,6 @@
-"""MST and AIM of ``dpmm`` on columns cut into bins: ``python dpmm_program.py IN.npz OUT.npz``.
+"""MST and AIM of ``dpmm`` on columns in bins.
+
+The command is ``python dpmm_program.py IN.npz OUT.npz``.
 
 ``dpmm`` needs older versions of pandas and numpy than dpswd, so
 :mod:`experiments.generation.dpmm_runs` runs this file with the interpreter of ``DPMM_PYTHON``,

@@ -35,7 +35,7 @@ _N_SHOWN = 10  # images of a row of the picture
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Show the figures of dpswd evaluate on good and on bad records (a quarter of an hour)."""
+    """Figures of dpswd evaluate on good and bad records (a quarter of an hour)."""
     n_synthetic = N_SYNTHETIC
     n_real = N_REAL
     if quick:
@@ -64,7 +64,10 @@ def _digits(out: Path, data: Path | None, n_synthetic: int, n_real: int) -> list
 
 
 def _photographs(out: Path, data: Path | None, n_synthetic: int, n_real: int) -> list[Row]:
-    """Evaluate photographs: real ones, and those of generators with 50,000 and 1,000 of them."""
+    """Evaluate real photographs and those of generators.
+
+    The generators have 50,000 and 1,000 photographs.
+    """
     loaded = load("CIFAR10", data)
     assert loaded.test is not None
     real = _some(loaded.test, n_real)

@@ -112,7 +112,9 @@ def _run(name: str, directory: Path, data: Path | None, *, full: bool) -> tuple[
 
 
 def train(name: str, steps: int, directory: Path, data: Path | None) -> Table5Generator:
-    """Run ``dpswd fit`` on the config of a row, or go on with it; return the generator.
+    """Run ``dpswd fit`` on the config of a row; return the generator.
+
+    An interrupted run goes on.
 
     Raises:
         DpswdError: If the command ends with an error, which it has printed.

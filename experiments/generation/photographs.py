@@ -1,8 +1,9 @@
-"""Photographs: what spread, residual and contrast do to faces, and how many faces it takes.
+"""Photographs: the effect of spread, residual and contrast on faces.
 
-Faces are those of CelebA, at 32 x 32 pixels. Each variant has 1,000 synthetic faces, judged against 1,000
-test faces. ``OUT/photographs.png`` has eight faces of every variant, ``OUT/photographs_numbers.png`` those of
-generators of more and more faces.
+The experiment also shows how many faces are needed. Faces are those of CelebA, at 32 x 32 pixels.
+Each variant has 1,000 synthetic faces, judged against 1,000 test faces. ``OUT/photographs.png`` has
+eight faces of every variant, ``OUT/photographs_numbers.png`` those of generators of more and more
+faces.
 """
 
 import tempfile

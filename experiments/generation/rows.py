@@ -1,8 +1,9 @@
-"""A network trained by the paper's mechanism at every step: the shipped config ``mnist_rows``.
+"""A network trained by the paper's mechanism: the config ``mnist_rows``.
 
-``dpswd fit`` runs the config at full length: 60,100 releases of 100 noisy rows in 1,000 directions.
-Classifiers are trained on 60,000 images of the generator and tested on the real test images.
-``OUT/rows`` is the run directory. An interrupted experiment goes on from its last checkpoint.
+The mechanism is applied at every step, and the config is shipped. ``dpswd fit`` runs the config at
+full length: 60,100 releases of 100 noisy rows in 1,000 directions. Classifiers are trained on
+60,000 images of the generator and tested on the real test images. ``OUT/rows`` is the run
+directory. An interrupted experiment goes on from its last checkpoint.
 """
 
 import json
@@ -26,7 +27,10 @@ QUICK_STEPS = 20
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Train a network by the paper's mechanism at every step (two hours of a core; resumes)."""
+    """Train a network by the paper's mechanism at every step (2 hours; resumes).
+
+    The two hours are those of a core.
+    """
     directory = out / "rows"
     loaded = benchmark("mnist", data, public=True)
     options = []

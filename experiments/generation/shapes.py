@@ -58,7 +58,10 @@ class Cell(cells.Cell):
 def run(
     out: Path, *, quick: bool = False, data: Path | None = None, seeds: int = N_SEEDS
 ) -> Result:
-    """Compare shapes with pixels: accuracy of training on generated images (an hour; resumes)."""
+    """Compare shapes with pixels: accuracy of classifiers (an hour; resumes).
+
+    The classifiers are trained on generated images.
+    """
     planned = plan(seeds)
     n_synthetic = N_SYNTHETIC
     if quick:

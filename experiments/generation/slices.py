@@ -1,4 +1,6 @@
-"""Networks trained by DP-SWD on released slices: accuracy of training on their images.
+"""Networks trained by DP-SWD on released slices, and their accuracy.
+
+It is the accuracy of training on their images.
 
 A cell makes the three releases of :class:`dpswd.principal.PrincipalSlices` within its budget
 (``OUT/slices/runs/NAME``: ledger, privacy.json, report, samples.png, slices and generator), trains
@@ -74,7 +76,10 @@ class Cell(cells.Cell):
 def run(
     out: Path, *, quick: bool = False, data: Path | None = None, seeds: int = N_SEEDS
 ) -> Result:
-    """Networks trained by DP-SWD on released slices: downstream accuracy (hours; resumes)."""
+    """Networks trained on released slices: downstream accuracy (hours; resumes).
+
+    The networks are trained by DP-SWD.
+    """
     planned = plan(seeds)
     if quick:
         planned = [Cell("MNIST", 10.0, 0, steps=QUICK_STEPS)]

@@ -1,4 +1,4 @@
-"""Rakotomamonjy2021, Table 2: the rows of GANs, DP-CGAN trained and GS-WGAN priced.
+"""Rakotomamonjy2021, Table 2, GANs: DP-CGAN trained and GS-WGAN priced.
 
 DP-CGAN (:mod:`models.dp_cgan`) is trained within epsilon = 10 by a Lightning trainer, and evaluated
 as the other rows. ``steps`` are 10,000 by default, 100 epochs of batches of 600.
@@ -180,7 +180,10 @@ def wgan_generator() -> nn.Sequential:
 
 
 def wgan_discriminator() -> nn.Sequential:
-    """Return a network of the sizes of a discriminator of GS-WGAN, without its classes."""
+    """Return a network of the sizes of a discriminator of GS-WGAN.
+
+    It has no classes.
+    """
     widths = (1, 64, 128, 256)
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):

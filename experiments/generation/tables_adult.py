@@ -59,7 +59,10 @@ Array = NDArray[Any]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> Result:
-    """Tables: Adult (--only adult, mixed), small data sets (small; resumes), MST (mst)."""
+    """Tables: Adult (--only adult, mixed), small data sets (small), MST (mst).
+
+    The small data sets are the default; an interrupted run of them resumes.
+    """
     choice(("adult", "mixed", "mst", "small"), only=only)
     if only == "adult":
         rows = adult_rows(out, SEEDS, data)

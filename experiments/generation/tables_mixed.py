@@ -1,4 +1,6 @@
-"""All 14 columns of Adult: integers, categories and missing cells, by one release of each column.
+"""All 14 columns of Adult, by one release of each column.
+
+The columns are integers and categories, with missing cells.
 
 26,000 random records play the private ones, the others test. The lists of categories are those of
 the UCI repository. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON`` is
@@ -156,7 +158,10 @@ def _dpmm_rows(frame: Any, *, quick: bool) -> list[Row]:
 
 
 def _of_dpmm(method: str, train: Any, epsilon: float, seed: int) -> Any:
-    """Return a DataFrame of synthetic records with their classes, ``None`` beyond the time limit."""
+    """Return a DataFrame of synthetic records with their classes.
+
+    Beyond the time limit, return ``None``.
+    """
     table = Table.of(COLUMNS)
     bins = []
     for column, (low, high) in zip(table.included, table.bounds, strict=True):
@@ -183,7 +188,10 @@ def _of_dpmm(method: str, train: Any, epsilon: float, seed: int) -> Any:
 
 
 def _generate(train: Any, epsilon: float) -> Any:
-    """Fit the generator, and return a DataFrame of synthetic records with their classes."""
+    """Fit the generator, and return a DataFrame of synthetic records.
+
+    The records come with their classes.
+    """
     with tempfile.TemporaryDirectory() as directory:
         generator = PrivateGenerator(
             epsilon,

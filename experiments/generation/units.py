@@ -1,8 +1,9 @@
-"""Persons with three records each: ``per_unit=3``, ``per_unit=1``, and what both amount to.
+"""Persons with three records each: ``per_unit=3`` and ``per_unit=1``.
 
-The first 6,000 images of MNIST are those of 2,000 persons, three each. With ``per_unit=3`` all of
-them enter, with three times the noise. The same images as 6,000 records of their own, at a third of
-mu, must therefore give the same accuracy: this is the control.
+The experiment shows what both amount to. The first 6,000 images of MNIST are those of 2,000
+persons, three each. With ``per_unit=3`` all of them enter, with three times the noise. The same
+images as 6,000 records of their own, at a third of mu, must therefore give the same accuracy: this
+is the control.
 """
 
 import tempfile
@@ -112,6 +113,9 @@ def _synthetic(
 
 
 def _accuracy(name: str, images: Tensor, labels: Tensor, mnist: Benchmark) -> float:
-    """Return the accuracy on real images of a classifier that is trained on synthetic ones."""
+    """Return the accuracy of a classifier trained on synthetic images.
+
+    The accuracy is measured on real images.
+    """
     assert mnist.test is not None
     return float(scores(name, Records(images, labels), mnist.test)["accuracy"])

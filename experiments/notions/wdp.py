@@ -421,7 +421,10 @@ def _network(n_channels: int, side: int) -> nn.Module:
 
 
 def _start(loaded: Benchmark, *, shuffle: bool) -> tuple[Any, Any]:
-    """Return a network with the weights of seed 0, and a loader of the training images."""
+    """Return a network with the weights of seed 0, and a loader.
+
+    The loader is that of the training images.
+    """
     images = loaded.train.values.float() / 127.5 - 1
     torch.manual_seed(0)
     model = _network(images.shape[1], images.shape[-1])
@@ -431,7 +434,10 @@ def _start(loaded: Benchmark, *, shuffle: bool) -> tuple[Any, Any]:
 
 
 def train_publicly(loaded: Benchmark, *, epochs: int) -> dict[str, Any]:
-    """Train by SGD without clipping and noise, with seed 0; return the accuracy. NOT PRIVATE."""
+    """Train by SGD without clipping and noise; return the accuracy. NOT PRIVATE.
+
+    The seed is 0.
+    """
     model, loader = _start(loaded, shuffle=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model.train()
@@ -538,7 +544,10 @@ def _run_cell(cell: TrainingCell, data: Path | None) -> Result:
 def wdp_table2(
     out: Path, *, quick: bool = False, full: bool = False, data: Path | None = None
 ) -> Result:
-    """Yang2024, Table 2: DP-SGD under DP, Bayesian DP and WDP (--full: longer, CIFAR-10)."""
+    """Yang2024, Table 2: DP-SGD under DP, Bayesian DP and WDP (--full: longer).
+
+    With ``--full`` CIFAR-10 is added.
+    """
     settings = [(0.0, PUBLIC_EPOCHS), (1.0, EPOCHS), (0.01, EPOCHS)]
     datasets = ["MNIST", "Fashion-MNIST"]
     if full:

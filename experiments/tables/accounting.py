@@ -135,7 +135,10 @@ def gdp_table2(result: Result) -> str:
 
 
 def gdp_selection(result: Result) -> str:
-    """Gomez2025, open question: mu of the exponential mechanism and of report-noisy-max."""
+    """Gomez2025, open question: mu of two mechanisms of selection.
+
+    They are the exponential mechanism and report-noisy-max.
+    """
     rows = result["rows"]
     table = Table(rows)
     table.number("ε", "epsilon", form="g")

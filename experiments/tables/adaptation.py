@@ -109,7 +109,7 @@ def fig3(result: Result) -> str:
 
 
 def figure3(result: Result) -> str:
-    """Rakotomamonjy2021, Figure 3: accuracy of the published algorithm against epsilon."""
+    """Rakotomamonjy2021, Figure 3: published algorithm, accuracy against epsilon."""
     rows = result["rows"]
     table = Pivot("problem")
     for row in rows:
@@ -162,7 +162,10 @@ def _wrongly_kept(row: Row) -> str:
 
 
 def adaptation_module(result: Result) -> str:
-    """Accuracy of AdaptationModule by the command line, digits and the mean of the office pairs."""
+    """Accuracy of AdaptationModule by the command line.
+
+    The rows are digits and the mean of the office pairs.
+    """
     table = Pivot("method", "guarantee")
     groups = {"MNIST-USPS": ("MNIST-USPS",), "USPS-MNIST": ("USPS-MNIST",), "office": OFFICE}
     names = {"office": "Office-Caltech-10, mean of 6 pairs"}

@@ -85,7 +85,10 @@ def generation_baselines(result: Result) -> str:
 
 
 def slices(result: Result) -> str:
-    """Accuracies of networks trained by DP-SWD on slices, beside their start and the moments."""
+    """Accuracies of networks trained by DP-SWD on slices.
+
+    The start of the networks, and the moments, are beside them.
+    """
     table = Pivot("data set", "classifier", last=["moments, ε = 10 / 1"])
     rows = select(result["rows"], method=("DP-SWD, slices", "start of the slices, no training"))
     for row in rows:
