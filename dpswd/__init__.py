@@ -1,4 +1,4 @@
-"""Private generators, a differentially private sliced Wasserstein loss, accounting.
+"""Differentially private sliced Wasserstein loss, generators and accounting.
 
 Public names are imported on first use, so that accounting works without importing torch, and the
 core without lightning, torchvision, scikit-learn or matplotlib.

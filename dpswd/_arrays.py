@@ -53,7 +53,9 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, Layout]:
-    """Convert images or rows to records (N, C, H, W) or (N, d), and return their layout.
+    """Convert images or rows to records, and return the records and their layout.
+
+    Records are images (N, C, H, W) or rows (N, d).
 
     Args:
         X: Array, tensor, list or DataFrame of numbers.
@@ -110,7 +112,10 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype[Any], *, typed: bool = Tru
 
 
 def _channels(shape: tuple[int, ...]) -> Literal["first", "last", "none"]:
-    """Return the axis of the channels of images (N, H, W), (N, H, W, C) or (N, C, H, W)."""
+    """Return the axis of the channels of images.
+
+    Images have the shape (N, H, W), (N, H, W, C) or (N, C, H, W).
+    """
     if len(shape) == 3:
         return "none"
     is_first = shape[1] in _CHANNELS
@@ -140,7 +145,10 @@ def _remedy_for_pixels(dtype: np.dtype[Any]) -> str:
 
 
 def _check_type_of_images(images: Sequence[Any]) -> None:
-    """Refuse a list of images of several types, since NumPy would convert all to that of one."""
+    """Refuse a list of images of several types.
+
+    NumPy would convert all images to the type of one of them.
+    """
     if all(isinstance(image, list | tuple) or np.isscalar(image) for image in images):
         return
     arrays = [as_array("X", image) for image in images]

@@ -63,7 +63,10 @@ def check_joined() -> None:
 
 
 def _launched_processes() -> dict[str, int]:
-    """Return the variables by which a launcher states more than one process, and the numbers."""
+    """Return the launcher's variables that state more than one process.
+
+    The values are the numbers of processes.
+    """
     sizes = {variable: _whole_number(variable) for variable in _LAUNCHER_SIZES}
     if "SLURM_PROCID" in os.environ and "SLURM_STEP_NUM_TASKS" not in os.environ:
         sizes["SLURM_NTASKS"] = _whole_number("SLURM_NTASKS")  # without a rank it is an allocation
@@ -127,7 +130,10 @@ class Processes:
         return values
 
     def broadcast(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Call ``work(*arguments)`` on rank 0; return its result, or raise its error, on all."""
+        """Call ``work(*arguments)`` on rank 0, and broadcast its result or error.
+
+        All ranks return the result, or raise the error.
+        """
         if self.world_size == 1:
             return work(*arguments)
         message: list[Any] = [None, None]

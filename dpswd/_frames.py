@@ -1,4 +1,7 @@
-"""DataFrames of pandas, polars and pyarrow, of which the library reads those of pandas."""
+"""DataFrames of pandas, polars and pyarrow.
+
+The library reads those of pandas; the others are converted first.
+"""
 
 import importlib.util
 from typing import Any

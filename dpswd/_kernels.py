@@ -130,7 +130,10 @@ class _Directions:
         return torch.matmul(self.u.T, sample.T)
 
     def add_gradient(self, rows: Tensor, total: Tensor) -> None:
-        """Add the gradient of a sample, that of its projections (columns, n), to a total (n, d)."""
+        """Add the gradient of a sample to a total (n, d).
+
+        ``rows`` (columns, n) is the gradient of the sample's projections.
+        """
         total.addmm_(rows.T, self.u.T)
 
 
@@ -299,10 +302,11 @@ def block_means(sorted_values: Tensor, blocks: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Overlaps:
-    """How n values, from position ``first`` of a column of ``size`` on, overlap equal blocks.
+    """Overlaps of consecutive values of a column with equal blocks.
 
-    Value j overlaps the interval of block i by a part of it, which is its weight in the mean. The
-    matrix of weights is a band, and is multiplied with in tiles of blocks.
+    The n values start at position ``first`` of a column of ``size`` values. Value j overlaps the
+    interval of block i by a part of it, which is its weight in the mean. The matrix of weights is a
+    band, and is multiplied with in tiles of blocks.
     """
 
     n: int

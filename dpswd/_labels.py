@@ -195,7 +195,10 @@ def _one_dimensional(y: Any) -> Array:
 
 
 def _array_of_list(y: Sequence[Any]) -> Array:
-    """Return a list as an array of objects, since np.array([True, 2]) would hold two integers."""
+    """Return a list as an array of objects.
+
+    ``np.array([True, 2])`` would hold two integers.
+    """
     for label in y:
         if isinstance(label, list | tuple) or getattr(label, "ndim", 0) > 0:
             return as_array("y", y)
@@ -328,7 +331,10 @@ def _key_of_text(text: str) -> Key:
 
 
 def _key_of_number(number: Any) -> Key:
-    """Return an integer if the number is one, a float, or the text of NaN and infinity."""
+    """Return a number as an integer, a float, or the text of NaN or infinity.
+
+    A whole number becomes an integer.
+    """
     if not math.isfinite(number):
         return str(float(number))
     rounded = int(number)

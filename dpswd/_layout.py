@@ -52,7 +52,10 @@ class Layout:
 
     @classmethod
     def of(cls, values: Any) -> "Layout":
-        """Return the layout of records (N, C, H, W) or (N, d) that come from no caller's array."""
+        """Return the layout of records that do not come from an array of the caller.
+
+        Records have the shape (N, C, H, W) or (N, d).
+        """
         if len(values.shape) == 2:
             return cls()
         channels: Literal["last", "none"] = "none" if values.shape[1] == 1 else "last"
@@ -84,7 +87,10 @@ class Layout:
         return len(self.columns) == n_columns and are_names and has_dtypes
 
     def column_kinds(self, n_columns: int) -> list[str] | None:
-        """Return the kinds of the columns by their types, ``None`` if all types are floats."""
+        """Return the kinds of the columns, which follow from their types.
+
+        The result is ``None`` if all types are floats.
+        """
         dtypes = self.dtypes
         if self.columns is None:
             dtypes = dtypes * n_columns
@@ -94,10 +100,11 @@ class Layout:
         return kinds
 
     def notice(self, n_columns: int) -> str | None:
-        """Return the line about kinds and types that were taken from the columns, if they were.
+        """Return the line about kinds and types that were taken from the columns.
 
-        Floats are the default and need no line. Other types are facts of all records: one missing
-        entry in a column of integers makes floats of it.
+        The result is ``None`` if all types are floats. Floats are the default and need no line.
+        Other types are facts of all records: one missing entry in a column of integers makes floats
+        of it.
         """
         kinds = self.column_kinds(n_columns)
         if kinds is None:
@@ -148,7 +155,10 @@ class Layout:
         return frame
 
     def _restore_cells(self, table: Table, values: Array) -> Any:
-        """Return generated numbers (n, d) as a DataFrame of cells, or as an array of objects."""
+        """Return generated numbers (n, d) as cells.
+
+        Cells are a DataFrame, or an array of objects if pandas is not installed.
+        """
         cells = table.cells(values)
         if importlib.util.find_spec("pandas") is None:
             return np.array(list(cells.values()), dtype=object).T
@@ -166,7 +176,9 @@ class Layout:
         return pd.DataFrame(series)
 
     def numbers(self, records: Any) -> Array:
-        """Return rows in the caller's format as numbers (n, d); cells as :class:`Table` does.
+        """Return rows in the caller's format as numbers (n, d).
+
+        Cells are converted as by :class:`Table`.
 
         Args:
             records: Rows (n, d), as :meth:`restore` returned them.
@@ -191,7 +203,10 @@ class Layout:
         return images.transpose(0, 2, 3, 1)
 
     def restore_labels(self, labels: Array) -> Any:
-        """Return classes (n,) as a Series if those of the caller had a name, else as they are."""
+        """Return classes (n,) as a Series if the caller's classes had a name.
+
+        Otherwise return them unchanged.
+        """
         if self.target is None or importlib.util.find_spec("pandas") is None:
             return labels
         import pandas as pd  # optional: needed for callers with a Series alone
@@ -248,7 +263,10 @@ def _dtype_of_kind(kind: str, dtype: str) -> str:
 
 
 def _typed(values: Array, dtype: str) -> Array:
-    """Convert floats to the NumPy type of this name, integers and booleans by rounding."""
+    """Convert floats to the NumPy type of this name.
+
+    They become integers and booleans by rounding.
+    """
     kind = _kind(dtype)
     if kind == "binary":
         return np.asarray(values > 0.5)

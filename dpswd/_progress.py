@@ -34,7 +34,9 @@ def _rank() -> int:
 def passing(
     parts: "Sequence[Tensor]", description: str, *, shown: bool = True
 ) -> "Iterator[Tensor]":
-    """Yield the parts of an index behind a progress bar, which vanishes at the end of the pass.
+    """Yield the parts of an index behind a progress bar.
+
+    The bar vanishes at the end of the pass.
 
     Args:
         parts: Parts (n,) of the index.
@@ -53,7 +55,9 @@ def passing(
 
 
 def steps(n_steps: int, description: str, *, shown: bool = True) -> Iterator[int]:
-    """Yield the numbers of training steps, with a bar on a terminal and four lines elsewhere.
+    """Yield the numbers of training steps, and show the progress.
+
+    The progress is a bar on a terminal, and four lines elsewhere.
 
     Args:
         n_steps: Number of steps.

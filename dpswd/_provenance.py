@@ -41,13 +41,19 @@ def seen_runs(module: nn.Module) -> set[str]:
 
 
 def mark_runs(module: nn.Module, runs: Iterable[str]) -> None:
-    """Add run identifiers to every tracked submodule, whose weights depend on these runs."""
+    """Add run identifiers to every tracked submodule.
+
+    The weights of these submodules depend on the runs.
+    """
     for part in _tracked(module):
         part.seen_runs |= set(runs)
 
 
 def _tracked(module: nn.Module) -> list[Any]:
-    """Return the submodules for which :func:`track_runs` was called, the module included."""
+    """Return the submodules for which :func:`track_runs` was called.
+
+    The module itself is one of them if it is tracked.
+    """
     return [part for part in module.modules() if isinstance(getattr(part, "seen_runs", None), set)]
 
 

@@ -24,7 +24,10 @@ def positive_part(matrix: Tensor, floor: float = 0.0) -> Tensor:
 
 
 def root(matrix: Tensor) -> Tensor:
-    """Symmetric square root of symmetric matrices (..., d, d); negative eigenvalues count as 0."""
+    """Symmetric square root of symmetric matrices (..., d, d).
+
+    Negative eigenvalues count as 0.
+    """
 
     def rooted(values: Tensor) -> Tensor:
         return values.clamp(min=0).sqrt()
@@ -41,7 +44,9 @@ _GOLDEN_RATIO = (1 + 5**0.5) / 2
 
 
 def principal_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues (d,) in descending order and eigenvectors (d, d), equal on every machine.
+    """Return eigenvalues (d,) in descending order and eigenvectors (d, d).
+
+    Both are equal on every machine.
 
     Eigenvectors have any sign, and those of equal eigenvalues may be turned into each other: two
     processors return different ones. A run that is finished on another machine reads releases in
@@ -68,7 +73,9 @@ def principal_axes(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def with_fixed_signs(axes: Tensor) -> Tensor:
-    """Return axes (k, d), each with the sign with which its product with a fixed vector is positive.
+    """Return axes (k, d) with fixed signs.
+
+    Each axis has the sign with which its product with a fixed vector is positive.
 
     Example:
         >>> with_fixed_signs(torch.tensor([[0.0, -1.0], [0.6, 0.8]]))

@@ -118,7 +118,7 @@ def padded_size(dim: int) -> int:
 
 
 def whole_frames(dim: int, n_projections: int) -> tuple[int, int]:
-    """Return the number of frames of structured slices, and the number n of slices of one.
+    """Return the number of frames and the number n of structured slices per frame.
 
     Raises:
         InputError: If ``n_projections`` is not a multiple of n, the least power of two that is not

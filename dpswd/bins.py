@@ -1,8 +1,8 @@
-"""Bins of the columns of a table, from public bounds and kinds, and the trees over them.
+"""Bins of the columns of a table, and the trees over them.
 
-The values of a column fall into K bins [e_k, e_{k+1}). A bin of one value is an atom: an integer,
-the two values of a binary column, the bounds of any column. Values beyond the bounds count as the
-bounds.
+Bins follow from public bounds and kinds. The values of a column fall into K bins [e_k, e_{k+1}). A
+bin of one value is an atom: an integer, the two values of a binary column, the bounds of any
+column. Values beyond the bounds count as the bounds.
 
 The tree of a column groups its bins by 8, these groups by 8, and so on, while there are at least
 two groups. Its levels are the bins, the groups, the groups of groups: a column of 64 bins has a
@@ -65,10 +65,10 @@ class Bins:
 
     @classmethod
     def of(cls, bounds: Bounds, kinds: Sequence[str] | None, n_bins: int) -> "Bins":
-        """Return at least 4 bins of equal width, and atoms at the bounds, for every column.
+        """Return bins of equal width, and atoms at the bounds, for every column.
 
         Integers have bins of their own if there are fewer than ``n_bins`` of them, and the
-        categories of a nominal column always.
+        categories of a nominal column always. ``n_bins`` is at least 4.
 
         Args:
             bounds: Bounds (low, high) of every column.
@@ -135,7 +135,7 @@ class Bins:
 
 
 def _bins(column: int, low: float, high: float, kind: str, n_bins: int) -> tuple[Tensor, Tensor]:
-    """Return the edges (K + 1,) of the bins of one column and the values (K,) of its atoms."""
+    """Return the edges (K + 1,) of the bins of a column and its atoms (K,)."""
     choice(KINDS, kinds=kind)
     bounds = f"({low:g}, {high:g})"
     # Records are float32, in which a bound may be another number.
@@ -164,7 +164,7 @@ def _binary_bins(low: float, high: float) -> tuple[Tensor, Tensor]:
 
 
 def _numeric_bins(low: float, high: float, n_bins: int) -> tuple[Tensor, Tensor]:
-    """Return an atom at each bound and ``n_bins - 2`` bins of equal width between them."""
+    """Return an atom at each bound and ``n_bins - 2`` equal bins between them."""
     inner = torch.linspace(low, high, n_bins - 1, dtype=torch.float64)
     after_low = inner.new_tensor([math.nextafter(low, math.inf)])
     after_high = inner.new_tensor([math.nextafter(high, math.inf)])

@@ -1,4 +1,4 @@
-"""Private estimate of the sliced Wasserstein distance of two sets of private records.
+"""Private estimate of the sliced Wasserstein distance of two private data sets.
 
 axes: n, m numbers of records, d dimension, k directions, b blocks.
 
@@ -183,7 +183,10 @@ def _pair(value: float | tuple[float, float]) -> tuple[float, float]:
 def _mechanism(
     records: PrivateRecords, dim: int, n_bases: int, n_quantiles: int, row_norm: float
 ) -> ProjectionMechanism:
-    """Return the mechanism of one release of a set, which reads all but a few of its records."""
+    """Return the mechanism of one release of a set.
+
+    The release reads as many records as the largest multiple of ``n_quantiles``.
+    """
     if n_quantiles > len(records):
         raise InputError(
             f"Expected n_quantiles <= {len(records)}, the number of records, got {n_quantiles}."

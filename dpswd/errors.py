@@ -48,4 +48,7 @@ class PrivacyWarning(DpswdWarning):
 
 
 class UtilityWarning(DpswdWarning):
-    """The released values are expected to be of little use: too few records, or clipped rows."""
+    """The released values are expected to be of little use.
+
+    The reasons are too few records or clipped rows.
+    """

@@ -240,7 +240,9 @@ def adapt(
 def _notes(
     classifier: TargetClassifier, target: Array, source: Array, numbers: Array, seed: int
 ) -> tuple[str, ...]:
-    """Return what is known without labels of the target; warn where one class takes nearly all.
+    """Return what is known of a result without labels of the target.
+
+    Warn if one class takes nearly all records.
 
     Args:
         classifier: The trained classifier.
@@ -283,11 +285,12 @@ def _notes(
 
 
 def _move_ratio(rows: Array, target_rows: Array) -> float:
-    r"""Return how much more the mean of a target differs from its source than the covariance does.
+    r"""Return how much more the mean of a target moves than its covariance.
 
-    With means m and covariances S of the source and T of the target, it is the quotient of
-    :math:`|m_T - m_S|^2` in the metric of S and of the divergence of Kullback and Leibler of the
-    centred normal distributions, :math:`(\operatorname{tr} S^{-1} T - p - \log \det S^{-1} T) / 2`.
+    Both move from the source to the target. With means m and covariances S of the source and T of
+    the target, the result is the quotient of :math:`|m_T - m_S|^2` in the metric of S and of the
+    divergence of Kullback and Leibler of the centred normal distributions,
+    :math:`(\operatorname{tr} S^{-1} T - p - \log \det S^{-1} T) / 2`.
 
     Args:
         rows: Source rows (n, p).

@@ -27,7 +27,10 @@ class AdaptationForecast:
 
     @property
     def can_be_seen(self) -> bool:
-        """Whether the mean of the target is above the noise, without which nothing is adapted."""
+        """Whether the mean of the target is above the noise.
+
+        Otherwise nothing is adapted.
+        """
         return self.signal >= LEAST_SIGNAL
 
     def __str__(self) -> str:
@@ -79,7 +82,10 @@ def _signal_of_mean(n: int, shape: tuple[int, ...], mu: float) -> float:
 
 
 def _least_number(too_few: int, shape: tuple[int, ...], mu: float) -> int | None:
-    """Return the least number of records with which the mean can be seen, by bisection."""
+    """Return the least number of records with which the mean can be seen.
+
+    The number is found by bisection.
+    """
     enough = 2 * too_few
     while _signal_of_mean(enough, shape, mu) < LEAST_SIGNAL:
         enough *= 2

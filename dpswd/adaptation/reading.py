@@ -37,7 +37,9 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Records of the shape of a source. PRIVATE where they are the target of an adaptation.
+    """Records of the shape of a source.
+
+    They are PRIVATE if they are the target of an adaptation.
 
     Attributes:
         records: Records (n, *shape).
