@@ -1,4 +1,4 @@
-"""Public facts of the columns of a table, and the numbers in which their cells are computed with.
+"""Public facts of the columns of a table, and the conversion of cells to numbers.
 
 A :class:`Table` states for every column its kind and what a cell of it can be. Each cell becomes a
 number by itself, from these facts alone, so that the conversion costs no privacy. Generated numbers

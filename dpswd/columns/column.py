@@ -45,7 +45,9 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """Public facts of one column; the table of :mod:`dpswd.columns` says which kind has which.
+    """Public facts of one column.
+
+    The table of :mod:`dpswd.columns` states which facts belong to which kind.
 
     Args:
         name: Name of the column.
@@ -91,9 +93,10 @@ class Column:
     other: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse facts that are missing or do not fit; keep bounds and categories as plain values.
+        """Check the facts, and convert bounds and categories to plain values.
 
-        Plain values are text and numbers of Python, which the file of a generator can hold.
+        Facts that are missing or do not fit are refused. Plain values are text and numbers of
+        Python, which the file of a generator can hold.
         """
         if self.kind not in COLUMN_KINDS:
             kinds = ", ".join(COLUMN_KINDS)
@@ -128,7 +131,7 @@ class Column:
                 )
 
     def _check_categories(self) -> None:
-        """Refuse categories that are repeated, or are as many as no column of the kind has."""
+        """Refuse repeated categories, and a number of them that the kind cannot have."""
         texts = [_text(category) for category in self.categories]
         if len(set(texts)) < len(texts):
             raise InputError(
@@ -212,7 +215,9 @@ class Column:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Numbers to mark on an axis, with what they stand for; empty where they are themselves.
+        """Numbers to mark on an axis, with the values that they stand for.
+
+        The list is empty if the numbers stand for themselves.
 
         Example:
             >>> Column(name="day", kind="date", low="2020-01-01", high="2020-12-31").ticks
@@ -252,7 +257,9 @@ class Column:
 
     @property
     def number_bounds(self) -> tuple[float, float]:
-        """Bounds of the numbers; the lower one is that of a missing cell, if cells may be missing.
+        """Bounds of the numbers of the column.
+
+        The lower bound is the number of a missing cell, if cells may be missing.
 
         Example:
             >>> Column(name="age", kind="integer", low=0, high=120, missing=True).number_bounds
@@ -297,7 +304,10 @@ class Column:
 
     @cached_property
     def _listed(self) -> list[Any]:
-        """Categories in the order of their numbers; ``other`` is the last, if it is not stated."""
+        """Categories in the order of their numbers.
+
+        The category ``other`` is the last one if it is not stated.
+        """
         if self.kind == "binary" and not self.categories:
             return [0, 1]
         categories = list(self.categories)
@@ -427,7 +437,10 @@ class Column:
         return round(number + self._origin, digits)
 
     def _date(self, number: int) -> Any:
-        """Return the date of a whole number: text, or a datetime for a column of such dates."""
+        """Return the date that a whole number stands for.
+
+        It is text, or a datetime for a column of datetimes.
+        """
         seconds = (number + self._origin) * _SECONDS[self.kind]
         moment = _EPOCH + datetime.timedelta(seconds=seconds)
         if self.dtype.startswith(("datetime64", "timestamp")):

@@ -148,7 +148,7 @@ class Table:
         return Table(tuple(columns))
 
     def check_types(self) -> None:
-        """Raise OverflowError if a type of integers does not hold the bounds of its column."""
+        """Raise OverflowError if bounds do not fit the type of integers of a column."""
         for column in self.included:
             dtype = column.dtype.lower().removesuffix("[pyarrow]")
             if column.kind == "integer" and dtype.startswith(("int", "uint")):

@@ -1,4 +1,7 @@
-"""What several commands take: options of reading, constants of configs, and run directories."""
+"""Options and helpers that several commands share.
+
+They concern options of reading, constants of configs, and run directories.
+"""
 
 import atexit
 import csv
@@ -72,7 +75,7 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
 
 
 def add_columns(parser: Any) -> None:
-    """Add the option that states the facts of the columns to a parser or a group of it."""
+    """Add the option that states facts of the columns to a parser or group."""
     parser.add_argument(
         "--columns",
         type=Path,
@@ -91,7 +94,7 @@ def table_ending(data: str) -> str:
 
 
 def add_units(parser: Any) -> None:
-    """Add the options that name the person of each record to a parser or a group of it."""
+    """Add the options that name the person of each record to a parser or group."""
     parser.add_argument(
         "--unit",
         metavar="COLUMN|folder",
@@ -150,10 +153,10 @@ def read_records(
 
 
 def spelled_classes(classes: Sequence[Any] | None) -> list[Any] | None:
-    """Return classes as integers if all of them are spelled integers, else as they are.
+    """Return classes as integers if all of them are spelled as integers.
 
-    A command line states text alone. The decision depends on the stated classes: "0 1 2" are
-    integers, "1 2 X" are three names.
+    Otherwise they are returned unchanged. A command line states text alone. The decision depends on
+    the stated classes: "0 1 2" are integers, "1 2 X" are three names.
     """
     if classes is None:
         return None
@@ -210,7 +213,10 @@ def read_bounds(arguments: Namespace) -> ColumnFacts:
 
 
 def _check_names(names: list[str], arguments: Namespace) -> None:
-    """Refuse a file of bounds whose lines are not the columns of the records, in their order."""
+    """Refuse a file of bounds that does not match the columns of the records.
+
+    Its lines must be the columns, in their order.
+    """
     from dpswd.data.tables import TARGET, column_names  # imports torch, which the help does without
 
     columns = column_names(arguments.data, arguments.root)
@@ -295,7 +301,10 @@ def run_directory(
 
 
 def check_outside(out: Path, data: str) -> None:
-    """Refuse a run directory in the folder of the records, which would read its pictures later."""
+    """Refuse a run directory in the folder of the records.
+
+    Its pictures would be read as records later.
+    """
     folder = Path(data)
     if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
         raise InputError(
@@ -305,7 +314,10 @@ def check_outside(out: Path, data: str) -> None:
 
 
 def run_around(directory: Path) -> Path | None:
-    """Return the run directory that a directory is or lies in; ``None`` outside of all runs."""
+    """Return the run directory that contains a directory or is that directory.
+
+    The result is ``None`` outside of all runs.
+    """
     resolved = directory.resolve()
     for candidate in (resolved, *resolved.parents):
         if any((candidate / name).is_file() for name in _FILES_OF_A_RUN):
@@ -314,7 +326,10 @@ def run_around(directory: Path) -> Path | None:
 
 
 def refuse_run_directory(directory: Path) -> None:
-    """Refuse to write figures on real records to a run directory, which may be published."""
+    """Refuse to write figures on real records to a run directory.
+
+    A run directory may be published.
+    """
     run_directory = run_around(directory)
     if run_directory is not None:
         raise InputError(
@@ -333,7 +348,10 @@ def join_processes() -> None:
 
 
 def synthetic_line(n: int, proportions: str) -> str:
-    """Return how many records were drawn, and in which proportions of the classes, if any."""
+    """Return how many records were drawn, and in which proportions of the classes.
+
+    The line states proportions only where there are classes.
+    """
     line = f"{n:,} synthetic records"
     if proportions == "equal":
         line += ", of each class equally many"

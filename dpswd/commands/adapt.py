@@ -1,4 +1,7 @@
-"""``dpswd adapt``: a classifier for unlabelled private records, from labelled public ones."""
+"""``dpswd adapt``: a classifier for unlabelled private records.
+
+The labels are those of public records.
+"""
 
 import shlex
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
@@ -199,7 +202,10 @@ def _save_samples(images: Any, path: Path, notice: str) -> None:
 
 
 def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None:
-    """Write a picture: source images, the same ones adapted, and synthetic target images."""
+    """Write a picture of source images, adapted images and synthetic target images.
+
+    The adapted images are those of the same source images.
+    """
     import torch
 
     from dpswd._arrays import as_records

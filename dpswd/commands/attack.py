@@ -1,4 +1,7 @@
-"""``dpswd attack SYNTHETIC MEMBERS NON_MEMBERS``: membership attacks on a released file."""
+"""``dpswd attack``: membership attacks on a released file.
+
+The command is ``dpswd attack SYNTHETIC MEMBERS NON_MEMBERS``.
+"""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -127,7 +130,10 @@ def _records_of(synthetic: str) -> str:
 
 
 def _mu_beside(path: Path) -> float | None:
-    """Return the mu of the ledger in the run directory or bundle around a path, if there is one."""
+    """Return the mu of the ledger around a path, if there is one.
+
+    The ledger is that of the run directory or bundle that contains the path.
+    """
     from dpswd.accounting.ledger import Ledger
     from dpswd.accounting.recompute import recompute
 
@@ -143,7 +149,10 @@ def _mu_beside(path: Path) -> float | None:
 def _in_order(
     records: "Records", source: "Benchmark", synthetic: "Benchmark", data: str
 ) -> "Records":
-    """Return records with the columns of the synthetic ones, which are matched by name."""
+    """Return records with the columns in the order of the synthetic records.
+
+    Columns are matched by name.
+    """
     from dpswd._layout import column_order
     from dpswd.records import Records
 

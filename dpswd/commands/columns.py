@@ -1,4 +1,7 @@
-"""``dpswd columns``: a draft of the public facts of the columns of a table, to edit and confirm."""
+"""``dpswd columns``: a draft of the public facts of the columns of a table.
+
+The user edits and confirms the draft.
+"""
 
 import datetime
 import math

@@ -105,7 +105,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def _in_order(real: "Benchmark", synthetic: "Benchmark", data: str) -> "Benchmark":
-    """Return the test records with the columns of the synthetic ones, which are matched by name."""
+    """Return the test records with columns in the order of the synthetic records.
+
+    Columns are matched by name.
+    """
     from dpswd._layout import column_order
 
     if real.columns is None or synthetic.columns is None or real.columns == synthetic.columns:

@@ -61,7 +61,10 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
 
 
 def _import_from_working_folder() -> None:
-    """Let a config name classes of modules in the working folder, after installed packages."""
+    """Let a config name classes of modules in the working folder.
+
+    Installed packages come first.
+    """
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)
@@ -120,7 +123,7 @@ def _refused_option(message: str) -> str:
 
 
 def _as_yaml(arguments: Sequence[str]) -> list[str]:
-    """Replace the names of shipped configs by their paths, and spell an infinite budget as YAML."""
+    """Replace names of shipped configs by paths, and spell infinite budgets as YAML."""
     result = []
     for previous, argument in pairwise(["", *arguments]):
         if previous == "--config":

@@ -1,4 +1,7 @@
-"""``dpswd forecast``: what to expect of ``dpswd generate`` for a budget, from public facts only."""
+"""``dpswd forecast``: what to expect of ``dpswd generate`` for a budget.
+
+The forecast uses public facts only.
+"""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
@@ -116,7 +119,10 @@ def _adaptation(arguments: Namespace, public: _PublicFacts) -> dict[str, Any]:
 
 
 def _picture_path(requested: Path | None) -> Path:
-    """Return the path of a new picture; by default the first of forecast.png, forecast-2.png, ..."""
+    """Return the path of a new picture.
+
+    By default, it is the first of forecast.png, forecast-2.png, ... that does not exist.
+    """
     if requested is not None:
         check_new(requested)
         return requested

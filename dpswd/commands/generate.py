@@ -1,4 +1,7 @@
-"""``dpswd generate``: a private generator of the records in a folder, a file or a benchmark."""
+"""``dpswd generate``: a private generator of records.
+
+The records are those in a folder, a file or a benchmark.
+"""
 
 import shlex
 from argparse import ArgumentParser, Namespace
@@ -204,7 +207,9 @@ def _write(
     n: int,
     proportions: str,
 ) -> list[str]:
-    """Write generator, synthetic records, pictures and report; return the names of the files.
+    """Write generator, synthetic records, pictures and report.
+
+    Return the names of the files.
 
     Args:
         estimator: The fitted estimator.

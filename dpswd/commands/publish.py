@@ -1,4 +1,8 @@
-"""``dpswd publish RUN_DIR --out BUNDLE``: synthetic records, card, report and ledger, sealed."""
+"""``dpswd publish``: a sealed bundle of a run.
+
+The command is ``dpswd publish RUN_DIR --out BUNDLE``. A bundle holds synthetic records, card,
+report and ledger.
+"""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""``dpswd sample``: synthetic records from a generator's file, which costs no privacy."""
+"""``dpswd sample``: synthetic records from the file of a generator.
+
+Sampling costs no privacy.
+"""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""``dpswd verify BUNDLE``: digests, chain and guarantee of a published bundle, without torch."""
+"""``dpswd verify BUNDLE``: digests, chain and guarantee of a published bundle.
+
+The check does not need torch.
+"""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace

@@ -1,4 +1,7 @@
-"""Readers of folders, files and benchmarks, which return handles of private records."""
+"""Readers of folders, files and benchmarks.
+
+Readers return handles of private records.
+"""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -126,7 +129,9 @@ def read(
 
 
 def read_public(data: str | Path, **options: Any) -> Benchmark:
-    """Read records that the user may look at: a public source, synthetic or test records.
+    """Read records that the user may look at.
+
+    These are a public source, synthetic records or test records.
 
     The records are ``train``; ``test`` is the test part of a benchmark, or of a file of MedMNIST or
     Keras.

@@ -25,9 +25,9 @@ def arrow_column_names(path: Path) -> list[str]:
 
 
 def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
-    """Read a ``.parquet`` or ``.feather`` file; ``options.target`` is the column of classes.
+    """Read a ``.parquet`` or ``.feather`` file.
 
-    Types of columns are those of the file.
+    ``options.target`` is the column of classes. Types of columns are those of the file.
 
     Raises:
         InputError: If the file cannot be read, or its columns do not fit the options.

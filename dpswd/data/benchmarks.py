@@ -1,4 +1,6 @@
-"""Benchmarks with exact access: digits, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
+"""Benchmarks with exact access.
+
+They are digits, MNIST, Fashion-MNIST, USPS, CIFAR-10 and CelebA.
 
 Nothing is downloaded unless the user asks for it. Records count as public if their files have the
 official checksums, or if the user states it: private records may lie in the layout of MNIST.
@@ -157,7 +159,10 @@ def _digits() -> tuple[Records, Records]:
 
 
 def _cifar10_images(folder: Path, public: bool) -> Benchmark:
-    """Return CIFAR-10 from JPEG files, a lossy copy: public only if the user states it."""
+    """Return CIFAR-10 from JPEG files, which are a lossy copy.
+
+    The copy is public only if the user states it.
+    """
     options = ReadOptions(size=32, channels=3, in_memory=True)
     train = read_images(folder / "train", options)
     test = read_images(folder / "test", options)
@@ -191,7 +196,10 @@ def _torchvision(name: str, root: Path, *, train: bool, download: bool) -> Recor
 
 
 def _is_official(name: str, root: Path) -> bool:
-    """Return whether every file has an official checksum; torchvision compares CIFAR-10's."""
+    """Return whether every file has an official checksum.
+
+    The checksums of CIFAR-10 are compared by torchvision.
+    """
     for file, checksums in _OFFICIAL.items():
         if not file.startswith(f"{name}/"):
             continue

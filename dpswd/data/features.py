@@ -1,7 +1,8 @@
-"""Files of feature vectors as papers on adaptation share them: ``.mat``, or ``.csv`` without a header.
+"""Files of feature vectors as papers on adaptation share them.
 
-A line of such a ``.csv`` file has the numbers of one record and, last, its class. A ``.mat`` file
-of MATLAB has a matrix of features, one record in each row, and a vector of classes.
+They are ``.mat`` files, or ``.csv`` files without a header. A line of such a ``.csv`` file has the
+numbers of one record and, last, its class. A ``.mat`` file of MATLAB has a matrix of features, one
+record in each row, and a vector of classes.
 """
 
 import csv

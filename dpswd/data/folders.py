@@ -156,9 +156,10 @@ def _labels(images: Sequence[str], folders: list[str], options: ReadOptions) -> 
 
 
 def _class_of(image: str, options: ReadOptions) -> str:
-    """Return the relative path of the folder of the class, "." for the folder that is read.
+    """Return the relative path of the folder of the class.
 
-    It is the folder of the image, or with units the one above it.
+    It is the folder of the image, or with units the one above it. The path of the folder that is
+    read is ".".
     """
     folder = PurePosixPath(image).parent
     if options.unit is not None:
@@ -167,7 +168,10 @@ def _class_of(image: str, options: ReadOptions) -> str:
 
 
 def _unit_names(images: Sequence[str], options: ReadOptions) -> tuple[str, ...] | None:
-    """Return the name of the folder of each image, which is its person; ``None`` without units."""
+    """Return the name of the folder of each image, which is its person.
+
+    The result is ``None`` without units.
+    """
     if options.unit is None:
         return None
     if options.unit != _UNIT_FOLDER:
@@ -220,7 +224,7 @@ def _most_frequent_form(files: Sequence[Path]) -> _Form:
 
 @dataclass(frozen=True)
 class Images:
-    """Image files of a folder by record number, and the format to which they are decoded."""
+    """Image files of a folder by record number, and their decoded format."""
 
     folder: Path
     files: list[str]  # relative paths
@@ -328,7 +332,10 @@ def _list(path: Path) -> _Listing:
 
 
 def _add_name(names: dict[str, str], real_path: str, name: str) -> None:
-    """Add the name of a folder or image; refuse a second one, which would read records twice."""
+    """Add the name of a folder or image, and refuse a second name of it.
+
+    A folder or image with two names would be read twice.
+    """
     if real_path in names:
         raise InputError(
             f"Expected every folder and image once, got {name} and {names[real_path]}, which are "
@@ -346,7 +353,10 @@ def _refuse_folder(error: OSError) -> None:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a name is that of a hidden file, or of what macOS adds to archives."""
+    """Return whether a name is that of a hidden file.
+
+    What macOS adds to archives counts as hidden.
+    """
     return name.startswith(".") or name == "__MACOSX"
 
 

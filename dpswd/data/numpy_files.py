@@ -52,7 +52,7 @@ def has_arrays(folder: Path) -> bool:
 
 
 def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
-    """Read the arrays of an ``.npz`` file, of a folder of ``.npy`` files, or one ``.npy`` file.
+    """Read arrays of an ``.npz`` file, an ``.npy`` file or a folder of ``.npy`` files.
 
     The names of the arrays are those above; an array ``classes`` names the classes, an array
     ``columns`` the columns. Records of more than 1 GiB in ``.npy`` files stay on disk. The test
@@ -204,7 +204,10 @@ def _file_of(path: Path, name: str) -> Path:
 
 
 def _stamp(path: Path, part: _Part) -> list[tuple[int, int, int]]:
-    """Return inode, size and time of the files, which differ after a file was written again."""
+    """Return inode, size and time of the files of a part.
+
+    They differ after a file was written again.
+    """
     stamps = []
     for name in (part.records, part.labels or part.records):
         status = _file_of(path, name).stat()

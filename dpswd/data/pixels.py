@@ -1,9 +1,10 @@
-"""Pixels of image files: upright, in 8 bits, on a white ground, cropped to the middle square.
+"""Pixels of image files.
 
-Every image is converted by itself. 16-bit pixels are divided by 65,535, those of TIFF files with
-fewer bits (12, say) by the largest number of these bits, floats are in [0, 1]. Transparent images
-are composited on white. The orientation that a camera notes is applied. A file with several frames
-is refused, since each frame could be a record.
+Images are upright, in 8 bits, on a white ground, and cropped to the middle square. Every image is
+converted by itself. 16-bit pixels are divided by 65,535, those of TIFF files with fewer bits (12,
+say) by the largest number of these bits, floats are in [0, 1]. Transparent images are composited on
+white. The orientation that a camera notes is applied. A file with several frames is refused, since
+each frame could be a record.
 """
 
 import logging

@@ -69,7 +69,10 @@ class ReadOptions:
             )
 
     def stay_on_disk(self, stored: Stored) -> bool:
-        """Return whether records stay on disk: as stated, else if they need more than 1 GiB."""
+        """Return whether records stay on disk.
+
+        ``in_memory`` decides; without it, records of more than 1 GiB stay on disk.
+        """
         if self.in_memory is None:
             return stored.large
         return not self.in_memory
@@ -177,12 +180,18 @@ class ReadRecords:
 
 
 def data_root(root: str | Path | None) -> Path:
-    """Return the directory of the data sets: the argument, else ``DPSWD_DATA``, else ``./data``."""
+    """Return the directory of the data sets.
+
+    It is the argument, else ``DPSWD_DATA``, else ``./data``.
+    """
     return Path(root or os.environ.get("DPSWD_DATA") or "data")
 
 
 def find_path(data: str | Path, root: str | Path | None) -> Path | None:
-    """Return the path of a folder or file, by the working directory or by ``root``, if it exists."""
+    """Return the path of a folder or file, if it exists.
+
+    The path is relative to the working directory, else to ``root``.
+    """
     for path in (Path(data), data_root(root) / data):
         if path.exists():
             return path
@@ -190,7 +199,10 @@ def find_path(data: str | Path, root: str | Path | None) -> Path | None:
 
 
 def report_name(path: Path) -> str:
-    """Return the name of a folder or file in reports; bytes that are not UTF-8 become "?"."""
+    """Return the name of a folder or file in reports.
+
+    Bytes that are not UTF-8 become "?".
+    """
     return path.resolve().stem.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,7 @@
-"""Records in tables of numbers: ``.csv`` files, separated by commas, semicolons or tabs."""
+"""Records in tables of numbers, in ``.csv`` files.
+
+Numbers are separated by commas, semicolons or tabs.
+"""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -57,7 +60,9 @@ def target_of(data: str, root: str | Path | None, *candidates: str | None) -> st
 
 
 def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the cells of a ``.csv`` file with names, by column; of a table one may look at.
+    """Return the cells of a ``.csv`` file with names, by column.
+
+    The table must be one that the user may look at.
 
     Raises:
         InputError: If the file has no names of columns.
@@ -201,7 +206,10 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 
 def _header(line: list[str], path: Path) -> list[str]:
-    """Return the names on the first line of a table; none if all of its cells are numbers."""
+    """Return the names on the first line of a table.
+
+    The list is empty if all cells of the line are numbers.
+    """
     names = [cell.strip() for cell in line]
     if all(_is_number(name) for name in names):
         return []
