@@ -192,9 +192,9 @@ def _features(name: str, root: str | None) -> Records:
 class TargetAccuracy(L.Callback):
     """Writes ``target_accuracy.json``: accuracy on the target, in percent.
 
-    The accuracy is that on all records of the target. The callback reads the labels of the target, which must
-    therefore be a benchmark: no guarantee covers the file. ``curve`` has accuracies of every fifth
-    record along the run.
+    The accuracy is that on all records of the target. The callback reads the labels of the target,
+    which must therefore be a benchmark: no guarantee covers the file. ``curve`` has accuracies of
+    every fifth record along the run.
 
     Args:
         n_points: Number of accuracies along the run.
