@@ -145,7 +145,10 @@ def _total_variation_norms(r: Array, beta: float, q: Array) -> TangentNorms:
 
 
 def _sobolev_norms(g: Array, beta: float, q: Array) -> TangentNorms:
-    """Return norms and bounds of Theorems 5 and 6, for gradients g (m, D) of the risks."""
+    """Return norms and bounds of Theorems 5 and 6.
+
+    ``g`` (m, D) are the gradients of the risks.
+    """
     mean = q @ g
     heights = np.linalg.norm(g - mean, axis=1)  # |c_w|_H1 (m,)
     largest_height = float(heights.max())
@@ -194,7 +197,10 @@ class RemovalChanges:
 
 
 def removal_changes(risk: Array, beta: float) -> RemovalChanges:
-    """Recompute q for a risk matrix (m, n) and uniform weights, without each record in turn."""
+    """Recompute q without each record in turn.
+
+    The risk matrix is (m, n), and the weights are uniform.
+    """
     n = risk.shape[1]
     mean_risk = risk.mean(axis=1)
     mean_risk_without = (risk.sum(axis=1, keepdims=True) - risk) / (n - 1)  # (m, n)

@@ -35,15 +35,18 @@ def gaussian_distance(mean_gap: float, std: float, other_std: float, order: floa
 
 
 def gaussian_wdp(order: float, sigma: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 8: :math:`\tfrac12 (\Delta / \sigma)^{1/\mu}`, ``sigma`` and ``sensitivity`` in output units.
+    r"""Proposition 8: :math:`\tfrac12 (\Delta / \sigma)^{1/\mu}`.
 
-    The distance of Definition 3 is :math:`\Delta` for every sigma (:func:`gaussian_distance`).
+    ``sigma`` and ``sensitivity`` are in output units. The distance of Definition 3 is
+    :math:`\Delta` for every sigma (:func:`gaussian_distance`).
     """
     return float(0.5 * (sensitivity / sigma) ** (1 / order))
 
 
 def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
-    r"""Proposition 7: :math:`\tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}`.
+    r"""Proposition 7, for Laplace noise.
+
+    .. math:: \tfrac12 \Delta \sqrt{2 (1/\lambda + e^{-1/\lambda} - 1)}^{\,1/\mu}
 
     The bracket is the KL divergence of two Laplace laws of ``scale`` :math:`\lambda` that lie 1
     apart.
@@ -53,7 +56,9 @@ def laplace_wdp(order: float, scale: float, sensitivity: float = 1.0) -> float:
 
 
 def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
-    r"""Compute :math:`\ln E|Z|^p` for :math:`Z \sim N(m, s^2)` (Yang2024, Lemma 1), in logs throughout.
+    r"""Compute the log of an absolute moment of a normal variable (Yang2024, Lemma 1).
+
+    The result is :math:`\ln E|Z|^p` for :math:`Z \sim N(m, s^2)`, computed in logs throughout.
 
     .. math:: E|Z|^p = (2 s^2)^{p/2} \frac{\Gamma(\frac{p+1}2)}{\sqrt\pi}\,
               {}_1F_1\!\Big(-\tfrac p2;\, \tfrac12;\, -\tfrac{m^2}{2 s^2}\Big)
@@ -81,7 +86,10 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
 
 
 def _log_poisson_mixture(order: float, x: Array) -> Array:
-    r"""Return the log of :math:`\sum_k e^{-x} x^k / k!\, \Gamma((p+1)/2 + k) / \Gamma(1/2 + k)`."""
+    r"""Return the log of a Poisson mixture of ratios of Gamma functions.
+
+    .. math:: \sum_k e^{-x} x^k / k!\, \Gamma((p+1)/2 + k) / \Gamma(1/2 + k)
+    """
     largest_mean = float(x.max(initial=0.0)) + order
     n_terms = math.ceil(largest_mean + 12 * math.sqrt(largest_mean) + 60)
     k = np.arange(n_terms)
@@ -92,7 +100,10 @@ def _log_poisson_mixture(order: float, x: Array) -> Array:
 
 
 def _log_binomial_series(order: float, ratio: Array) -> Array:
-    r"""Return the log of :math:`\rho^p \sum_j \binom{p}{2j} (2j-1)!!\, \rho^{-2j}`, with the ratio :math:`\rho`."""
+    r"""Return the log of a binomial series in the ratio :math:`\rho`.
+
+    .. math:: \rho^p \sum_j \binom{p}{2j} (2j-1)!!\, \rho^{-2j}
+    """
     term = np.ones_like(ratio)
     total = np.ones_like(ratio)
     for j in range(math.ceil(order / 2) + 12):
@@ -105,7 +116,9 @@ def _log_binomial_series(order: float, ratio: Array) -> Array:
 def step_loss(
     order: float, gradient_distances: ArrayLike, sigma: float, sampling_rate: float
 ) -> float:
-    r"""Loss of one step of subsampled Gaussian training, as the authors' program computes Theorem 2.
+    r"""Loss of one step of subsampled Gaussian training.
+
+    The authors' program computes Theorem 2 in this way.
 
     .. math:: L = \Big( \sum_i E|Z_i|^\mu \Big)^{1/\mu}, \quad Z_i \sim N(q d_i,\, (2 - 2q + 2q^2) \sigma^2)
 
@@ -135,12 +148,12 @@ def theorem_2_loss(
 
 
 class WassersteinAccountant:
-    """Sum of the losses of training steps (Yang2024, Theorem 3 and Corollary 1). A diagnostic.
+    """Sum of the losses of training steps (Yang2024, Theorem 3 and Corollary 1).
 
-    The losses are statistics of private gradients: a value made of them must not be published
-    without noise. The authors' program computes ``beta * exp(loss - epsilon)`` for delta, which
-    does not invert its own epsilon; here delta and epsilon are inverses of each other, as printed.
-    ``beta`` is the free constant of Theorem 1.
+    The sum is a diagnostic. The losses are statistics of private gradients: a value made of them
+    must not be published without noise. The authors' program computes
+    ``beta * exp(loss - epsilon)`` for delta, which does not invert its own epsilon; here delta and
+    epsilon are inverses of each other, as printed. ``beta`` is the free constant of Theorem 1.
     """
 
     def __init__(self, *, order: float, beta: float, sigma: float, sampling_rate: float) -> None:
@@ -162,5 +175,8 @@ class WassersteinAccountant:
         return self.total_loss - math.log(delta) / self.beta
 
     def get_delta(self, wdp: float) -> float:
-        r"""Theorem 3: :math:`\min(1, e^{\beta (\sum_t L_t - \varepsilon)})`, the inverse of :meth:`get_wdp`."""
+        r"""Theorem 3: delta for ``wdp``, the inverse of :meth:`get_wdp`.
+
+        .. math:: \min(1, e^{\beta (\sum_t L_t - \varepsilon)})
+        """
         return math.exp(min(0.0, self.beta * (self.total_loss - wdp)))

@@ -265,13 +265,20 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         return _as_values(_in_order(self._without_unit_column(X), classifier))
 
     def _standardises(self) -> bool:
-        """Return whether columns are divided by their deviations: as stated, else those of a table."""
+        """Return whether columns are divided by their deviations.
+
+        ``standardise`` decides. By default, columns of a table are divided unless ``normalise`` is
+        set.
+        """
         if self.standardise is not None:
             return self.standardise
         return self._columns is not None and not self.normalise
 
     def _without_unit_column(self, X: Any) -> Any:
-        """Return a DataFrame without the column that names persons; other records as they are."""
+        """Return a DataFrame without the column that names persons.
+
+        Other records are returned unchanged.
+        """
         if isinstance(self.unit, str) and self.unit in getattr(X, "columns", ()):
             return X.drop(columns=[self.unit])
         return X
@@ -395,11 +402,12 @@ def _source_labels(y: Any, is_source: Array) -> Array:
 
 
 def _own_label(label: Any) -> Any:
-    """Return a label as text, a number or a truth value that does not depend on other labels.
+    """Return a label as text, a number or a truth value.
 
-    NumPy turns labels into text or into floats where another label of the array is of that type. The
-    text of a number or of a truth value is therefore read as such, and a whole float as an integer:
-    1, 1.0, "1" and "1.0" are the label 1. The text "01" is a name.
+    The result does not depend on other labels. NumPy turns labels into text or into floats where
+    another label of the array is of that type. The text of a number or of a truth value is
+    therefore read as such, and a whole float as an integer: 1, 1.0, "1" and "1.0" are the label 1.
+    The text "01" is a name.
     """
     if isinstance(label, np.generic):
         label = label.item()
@@ -434,7 +442,10 @@ def _column_names(X: Any) -> tuple[str, ...] | None:
 
 
 def _in_order(X: Any, classifier: TargetClassifier) -> Any:
-    """Return a DataFrame with the columns of the source, in their order; an array as it is."""
+    """Return a DataFrame with the columns in the order of the source.
+
+    An array is returned unchanged.
+    """
     columns = _column_names(X)
     if columns is None or classifier.columns is None:
         return X

@@ -335,7 +335,10 @@ class PrivateGenerator(OneShot):
 
 
 def default_proportions(sample_shape: tuple[int, ...]) -> str:
-    """Return the proportions of the classes where none are stated: released ones for tables."""
+    """Return the proportions of the classes if none are stated.
+
+    They are the released ones for tables, and equal ones for images.
+    """
     if len(sample_shape) == 1:
         return "released"
     return "equal"

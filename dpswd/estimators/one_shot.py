@@ -169,7 +169,10 @@ def _public_facts(records: PrivateRecords) -> dict[str, Any]:
 
 
 def _column_facts(records: PrivateRecords) -> list[str]:
-    """Return the facts of every column in words; none of images, or of vectors without bounds."""
+    """Return the facts of every column in words.
+
+    The list is empty for images, and for vectors without bounds.
+    """
     if records.layout.table is not None:
         return [str(column) for column in records.layout.table.columns]
     if records.bounds is None:

@@ -54,7 +54,9 @@ _HAIR = (
 
 
 def save_expectation(path: Path, structure: Structure, delta: float) -> str:
-    """Write a picture of a public stand-in beside synthetic records of it, at a signal.
+    """Write a picture of a public stand-in beside synthetic records of it.
+
+    The synthetic records have the signal of ``structure``.
 
     Args:
         path: The PNG file.
@@ -110,7 +112,10 @@ def stand_ins(sample_shape: tuple[int, ...], n: int, n_classes: int) -> Records:
 
 
 def _digits(labels: Tensor, size: tuple[int, int], n_classes: int) -> Tensor:
-    """Return digits (n, 1, h, w) of their classes, turned and moved; of all without classes."""
+    """Return digits (n, 1, h, w) of their classes, turned and moved.
+
+    Without classes, digits of all classes are returned.
+    """
     loaded = load_digits()
     images = torch.from_numpy(loaded.images / 16).float()[:, None]
     truth = torch.from_numpy(loaded.target)
@@ -185,7 +190,7 @@ def _generator_of(records: Records, n_classes: int, epsilon: float, delta: float
 
 
 def _epsilon_of(mu: float, delta: float) -> float:
-    """Return the epsilon whose mu is the next one below, by bisection of the logarithm."""
+    """Return the epsilon whose mu is the next one below, by bisection of its log."""
     low = math.log(_LEAST_EPSILON)
     high = math.log(_LARGEST_EPSILON)
     for _ in range(_N_BISECTIONS):

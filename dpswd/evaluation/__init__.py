@@ -1,7 +1,7 @@
-"""Utility and fidelity of synthetic records, against records that the user may look at.
+"""Utility and fidelity of synthetic records.
 
-Every figure is an exact statistic of these records. The guarantee of a run does not cover exact
-figures on private records.
+They are measured against records that the user may look at. Every figure is an exact statistic of
+these records. The guarantee of a run does not cover exact figures on private records.
 """
 
 from collections.abc import Sequence
@@ -45,9 +45,10 @@ def evaluate(
     name: str = "records",
     classifiers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Train classifiers on synthetic records, test them on real ones, and compare distributions.
+    """Train classifiers on synthetic records, and test them on real records.
 
-    The settings are fixed; nothing is tuned on the test records.
+    The distributions of both are compared as well. The settings are fixed; nothing is tuned on the
+    test records.
 
     Args:
         synthetic: Synthetic records with classes.
@@ -137,7 +138,10 @@ def _real_scores(
 
 
 def _compared(records: Records) -> Array:
-    """Return what distributions are compared of: vectors, or public features of images."""
+    """Return the vectors whose distributions are compared.
+
+    Images are compared by public features.
+    """
     if records.values.ndim == 4:
         return image_features(random_convolutions, records.floats())
     return records.vectors()
@@ -150,7 +154,9 @@ def figure(
     names: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
 ) -> None:
-    """Write a picture: a row of images per class, real ones on the left, or histograms of columns.
+    """Write a picture of real records and synthetic records.
+
+    It shows a row of images per class, real ones on the left, or histograms of columns.
 
     Args:
         path: The PNG file.

@@ -74,7 +74,9 @@ def scores(classifier: str | Network, train: Records, test: Records) -> dict[str
 def scores_of_halves(
     classifier: str | Network, one: Records, other: Records
 ) -> dict[str, Any] | None:
-    """Return the scores of a classifier that is trained on each half, and tested on the other one.
+    """Return the scores of a classifier on two halves of real records.
+
+    The classifier is trained on each half, and tested on the other one.
 
     Args:
         classifier: As for :func:`scores`.
@@ -100,7 +102,7 @@ def scores_of_halves(
 
 
 def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
-    """Return accuracies and AUC of probabilities (n, C) of the classes, for true classes (n,)."""
+    """Return accuracies and AUC of probabilities (n, C) for true classes (n,)."""
     predictions = probabilities.argmax(1)
     present = np.unique(truth)
     balanced = recall_score(truth, predictions, labels=present, average="macro")
@@ -162,7 +164,7 @@ def _scaled(nominal: tuple[int, ...], n_columns: int) -> Any:
 
 
 def _network_probabilities(make: Network, train: Records, test: Records) -> Array:
-    """Train a network, and return the probabilities (n, C) of the classes of test images."""
+    """Train a network, and return its probabilities (n, C) for test images."""
     n_classes = int(train.labels.max()) + 1
     # The global random state stays as it is. A caller's torch.no_grad() is for the caller's code.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():

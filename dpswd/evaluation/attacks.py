@@ -1,4 +1,6 @@
-r"""Membership attacks on a released file of synthetic records, beside the bound of its guarantee.
+r"""Membership attacks on a released file of synthetic records.
+
+The results are compared with the bound of the guarantee.
 
 An attack gives every candidate record a score, which should be larger for members (private records)
 than for non-members (records of the same population that were not used):
@@ -218,7 +220,7 @@ def _nearest(sides: _Sides, candidates: Array) -> Array:
 
 
 def _density_ratio(sides: _Sides, candidates: Array) -> Array:
-    """Score by the logarithm of the ratio of the distances to reference and synthetic records."""
+    """Score by the log ratio of distances to reference and synthetic records."""
     to_reference = np.log(_distances(sides.reference, candidates) + _LEAST_DISTANCE)
     to_synthetic = np.log(_distances(sides.synthetic, candidates) + _LEAST_DISTANCE)
     return np.asarray(to_reference - to_synthetic)
@@ -308,7 +310,10 @@ def auc(members: Array, non_members: Array) -> tuple[float, float]:
 
 
 def clopper_pearson(n_hits: int, n: int, confidence: float) -> tuple[float, float]:
-    """Return the interval of a probability after ``n_hits`` of n trials (Clopper-Pearson)."""
+    """Return the Clopper-Pearson interval of a probability.
+
+    ``n_hits`` of n trials were hits.
+    """
     tail = (1 - confidence) / 2
     low = 0.0
     high = 1.0
@@ -326,7 +331,10 @@ def _interval(area: float, deviation: float, confidence: float) -> tuple[float, 
 
 
 def _n_found(members: Array, non_members: Array, fpr: float) -> int:
-    """Return how many members are found where at most ``fpr`` of the non-members are accused."""
+    """Return how many members are found at a false-positive rate.
+
+    At most ``fpr`` of the non-members are accused.
+    """
     n_accused = math.floor(fpr * len(non_members))
     if n_accused == len(non_members):
         return len(members)
@@ -361,7 +369,9 @@ def _bound(mu: float) -> dict[str, Any]:
 
 
 def figure(path: Path, result: dict[str, Any]) -> None:
-    """Write a picture of the ROC curves and the bound: all rates, and small false-positive rates.
+    """Write a picture of the ROC curves and the bound.
+
+    It shows all rates, and small false-positive rates.
 
     Args:
         path: The PNG file.

@@ -1,4 +1,4 @@
-"""Fidelity: how close the distribution of synthetic records is to that of real ones.
+"""Fidelity: how close the distribution of synthetic records is to the real one.
 
 Distances are in the leading principal components of the real records: of columns in units of their
 standard deviation, or of public features of images (:mod:`dpswd.evaluation.images`). ``frechet`` is the squared 2-Wasserstein distance of normal laws with the
@@ -90,7 +90,10 @@ def _relative_frechet(points: Array, real_points: Array) -> float | None:
 
 
 def frechet(a: Array, b: Array) -> float:
-    """Return the squared 2-Wasserstein distance of the normal laws of rows (n, d) and (m, d)."""
+    """Return the squared 2-Wasserstein distance of normal laws.
+
+    The laws are those of rows (n, d) and (m, d).
+    """
     covariance_a = np.atleast_2d(np.cov(a, rowvar=False))
     covariance_b = np.atleast_2d(np.cov(b, rowvar=False))
     values, vectors = np.linalg.eigh(covariance_a)
@@ -103,7 +106,7 @@ def frechet(a: Array, b: Array) -> float:
 
 
 def covered(points: Array, centres: Array) -> float:
-    """Return the fraction of points (n, d) that lie in the ball about one of the centres (m, d).
+    """Return the fraction of points (n, d) in a ball about one of the centres (m, d).
 
     The radius of a ball is the distance of its centre from the third nearest other centre.
     """
@@ -117,7 +120,10 @@ def covered(points: Array, centres: Array) -> float:
 
 
 def _correlation_differences(synthetic: Array, real: Array) -> dict[str, Any]:
-    """Return the mean absolute difference of correlations, and the pair that differs most."""
+    """Return the mean absolute difference of correlations, and the worst pair.
+
+    The correlations of the worst pair of columns differ most.
+    """
     of_synthetic = _correlations(synthetic)
     of_real = _correlations(real)
     differences = np.abs(of_synthetic - of_real)

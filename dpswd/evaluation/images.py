@@ -1,4 +1,7 @@
-"""Features of images for evaluation: public random convolutions, and the network of the FID."""
+"""Features of images for evaluation.
+
+They are those of public random convolutions and of the network of the FID.
+"""
 
 import contextlib
 import hashlib

@@ -1,4 +1,6 @@
-"""Nearest real records of synthetic ones, beside those of real records that were held out.
+"""Nearest real records of synthetic records.
+
+They are compared with the nearest ones of real records that were held out.
 
 The distance of two images is the root mean square difference of their entries; columns of tables are
 divided by their standard deviations first. Blurred images are near to every image, so that a small
@@ -33,7 +35,7 @@ _DIGITS = 4
 def nearest_real(
     synthetic: Records, reference: Records, held_out: Records
 ) -> dict[str, float] | None:
-    """Compare the nearest records of synthetic and of held-out real records in a reference.
+    """Compare the nearest reference records of synthetic and held-out real records.
 
     Args:
         synthetic: Synthetic records.
@@ -79,7 +81,10 @@ def halves(records: Records) -> tuple[Records, Records]:
 
 
 def _nearest(rows: Tensor, references: Tensor) -> tuple[Array, Array]:
-    """Return distances (n,) to the nearest reference, and their ratios to the second nearest."""
+    """Return distances (n,) to the nearest reference, and ratios (n,).
+
+    A ratio is that of the distances to the nearest and the second nearest reference.
+    """
     smallest = []
     for part in rows.split(_AT_ONCE):
         smallest.append(torch.cdist(part, references).topk(2, largest=False).values)

@@ -116,7 +116,10 @@ def propensity(synthetic: Records, real: Records) -> dict[str, float] | None:
 
 
 def _independent_terms(rows: Array) -> Array:
-    """Return independent combinations (N, k) of columns, squares and products of rows (N, d)."""
+    """Return independent combinations (N, k) of terms of rows (N, d).
+
+    The terms are columns, squares and products.
+    """
     rows = _scaled(rows)
     n_products = rows.shape[1] * (rows.shape[1] + 3) // 2
     if n_products * _PER_TERM <= len(rows):

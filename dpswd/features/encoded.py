@@ -1,4 +1,7 @@
-"""Row function of an encoder that is being trained: its features, about a public centre."""
+"""Row function of an encoder that is being trained.
+
+Rows are its features, about a public centre.
+"""
 
 from typing import cast
 
@@ -14,7 +17,9 @@ _LEAST_RADIUS = 1e-6
 
 
 class EncodedRows(nn.Module):
-    """Map records to the features of an encoder, about a public centre, in units of a diameter.
+    """Map records to the features of an encoder.
+
+    The features are about a public centre, in units of a diameter.
 
     Args:
         encoder: Maps records to features (n, dim), each record by itself.

@@ -1,4 +1,7 @@
-"""Low frequencies of images as rows: the plain ones, and half whitened ones in opponent colours."""
+"""Low frequencies of images as rows.
+
+Rows are the plain frequencies, or half whitened ones in opponent colours.
+"""
 
 import math
 from typing import cast
@@ -20,7 +23,10 @@ OPPONENT_COLOURS = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))
 
 
 def dct_matrix(size: int) -> Tensor:
-    """Return the orthonormal DCT-II matrix (size, size) in float64; row i is the i-th frequency."""
+    """Return the orthonormal DCT-II matrix (size, size) in float64.
+
+    Row i is the i-th frequency.
+    """
     positions = torch.arange(size)
     frequency, position = torch.meshgrid(positions, positions, indexing="ij")
     angle = math.pi * (2 * position + 1).double() * frequency / (2 * size)
@@ -77,10 +83,11 @@ class DCT(FeatureMap):
 
 
 def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
-    """Public standard deviations (channels, height, width) of the frequencies of a photograph.
+    """Public standard deviations of the frequencies of a photograph.
 
-    Amplitudes fall as 1 / f. Of the opponent colours, red-blue has a quarter and green-magenta an
-    eighth of the amplitude of luma. The standard deviation of a pixel is 1/4.
+    Their shape is (channels, height, width). Amplitudes fall as 1 / f. Of the opponent colours,
+    red-blue has a quarter and green-magenta an eighth of the amplitude of luma. The standard
+    deviation of a pixel is 1/4.
     """
     channels, height, width = sample_shape
     vertical = torch.arange(height).double()[:, None]
@@ -95,7 +102,7 @@ def reference_spectrum(sample_shape: tuple[int, ...]) -> Tensor:
 
 
 class Frequencies(FeatureMap):
-    """The lowest frequencies of an image in opponent colours, half whitened by the reference.
+    """The lowest frequencies of an image in opponent colours, half whitened.
 
     Frequency f is divided by the square root of its public standard deviation
     (:func:`reference_spectrum`), and all by a constant, so that the root mean square of the norm
@@ -170,7 +177,7 @@ class Frequencies(FeatureMap):
 
 
 def _low_frequencies(sample_shape: tuple[int, ...], size: int, chroma_size: int) -> Tensor:
-    """Return the positions (dim,) of the low frequencies among those of a flattened image."""
+    """Return the positions (dim,) of the low frequencies of a flattened image."""
     channels, height, width = sample_shape
     vertical = torch.arange(height)[:, None]
     horizontal = torch.arange(width)
@@ -182,7 +189,10 @@ def _low_frequencies(sample_shape: tuple[int, ...], size: int, chroma_size: int)
 
 
 def _colours(channels: int) -> Tensor:
-    """Return the orthonormal matrix (channels, channels) from channels to opponent colours."""
+    """Return the orthonormal matrix from channels to opponent colours.
+
+    Its shape is (channels, channels).
+    """
     if channels != 3:
         return torch.eye(channels)
     opponent = torch.tensor(OPPONENT_COLOURS)

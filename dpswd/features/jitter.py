@@ -27,7 +27,7 @@ N_CODES = _N_AFFINE + 2 * _N_CONTROL**2
 
 
 def check_amounts(amounts: Mapping[str, float]) -> None:
-    """Raise an InputError if an amount is no argument of :func:`jitter`, or is negative."""
+    """Raise an InputError if an amount of :func:`jitter` is unknown or negative."""
     unknown = set(amounts) - set(AMOUNTS)
     if unknown:
         names = ", ".join(sorted(unknown))
@@ -46,7 +46,9 @@ def jitter(
     elastic: float = 0.0,
     padding: str = "zeros",
 ) -> Tensor:
-    """Transform images at random; draws of the affine map are uniform, resampling is bilinear.
+    """Transform images at random.
+
+    Draws of the affine map are uniform, and resampling is bilinear.
 
     Args:
         images: Images (n, channels, height, width).
@@ -83,10 +85,10 @@ def jitter(
 
 
 def _displacements(codes: Tensor, elastic: float, height: int, width: int) -> Tensor:
-    """Return displacements (n, height, width, 2) of pixels, in half sides of the image.
+    """Return displacements (n, height, width, 2) of pixels.
 
-    Those of the control points are the codes (n, 2 * 5 * 5) times ``elastic`` pixels; those of the
-    other pixels are interpolated.
+    They are in half sides of the image. Those of the control points are the codes (n, 2 * 5 * 5)
+    times ``elastic`` pixels; those of the other pixels are interpolated.
     """
     points = codes.unflatten(1, (2, _N_CONTROL, _N_CONTROL))
     smooth = F.interpolate(points, (height, width), mode="bicubic", align_corners=True)

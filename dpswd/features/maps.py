@@ -19,9 +19,10 @@ __all__ = ["Columns", "FeatureMap", "Flatten", "histogram"]
 
 
 class FeatureMap(nn.Module):
-    """Differentiable map from records ``(n, *sample_shape)`` to rows (n, dim), row by row.
+    """Differentiable map from records ``(n, *sample_shape)`` to rows (n, dim).
 
-    A subclass sets ``dim`` and defines :meth:`transform`, and :meth:`inverse` if rows are decoded.
+    Each row depends on its own record only. A subclass sets ``dim`` and defines :meth:`transform`,
+    and :meth:`inverse` if rows are decoded.
 
     Args:
         sample_shape: Shape of one record.
@@ -72,7 +73,7 @@ class FeatureMap(nn.Module):
         return centred + self.centre
 
     def transform(self, centred: Tensor) -> Tensor:
-        """Map centred records ``(n, *sample_shape)`` to rows (n, dim) before they are scaled."""
+        """Map centred records ``(n, *sample_shape)`` to unscaled rows (n, dim)."""
         raise NotImplementedError
 
     def inverse(self, rows: Tensor) -> Tensor:
@@ -149,7 +150,7 @@ class Columns(Flatten):
 
 
 def histogram(images: Tensor, n_levels: int) -> Tensor:
-    """Return half of the shares of an image's pixels at ``n_levels`` levels of brightness.
+    """Return half of the shares of pixels at ``n_levels`` levels of brightness.
 
     The levels are equidistant from 0 to 1. Shares add up to 1, so that the norm is at most 1/2.
 

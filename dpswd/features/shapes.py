@@ -1,4 +1,6 @@
-r"""Shapes on an empty ground, such as digits, letters, signatures and masks, as signed distances.
+r"""Signed distances of shapes on an empty ground.
+
+Such shapes are digits, letters, signatures and masks.
 
 A mixture of normal distributions of pixels represents a stroke that moves by two strokes at half
 brightness. Signed distances to the border of the shape move with the stroke instead.
@@ -106,10 +108,11 @@ def _to_distances(images: Tensor, ink: str) -> Tensor:
 
 
 def _distance_to(shape: Tensor) -> Tensor:
-    """Return the Euclidean distance (n, h, w) of every pixel to the nearest one of a shape.
+    """Return the Euclidean distance (n, h, w) of every pixel to a shape.
 
-    Distances are exact within reach. The square is the least sum of the squares of two distances,
-    along the row to a pixel of the shape in the same row, and along the column.
+    It is the distance to the nearest pixel of the shape. Distances are exact within reach. The
+    square is the least sum of the squares of two distances, along the row to a pixel of the shape
+    in the same row, and along the column.
     """
     empty = torch.full(shape.shape, _FAR_SQ, dtype=torch.uint8, device=shape.device)
     in_shape = torch.where(shape, empty.new_zeros(()), empty)
