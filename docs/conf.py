@@ -1,4 +1,7 @@
-"""Sphinx configuration. ``scripts/docs`` builds the site with warnings as errors; no page needs a network."""
+"""Sphinx configuration.
+
+``scripts/docs`` builds the site with warnings as errors; no page needs a network.
+"""
 
 import os
 import re
@@ -75,7 +78,10 @@ def _keep_underscores(
 
 
 def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:
-    """Copy the first picture that each example makes to ``_static/gallery/NAME.png``, which the cards show."""
+    """Copy the first picture that each example makes to ``_static/gallery/NAME.png``.
+
+    The cards show these pictures.
+    """
     if error is not None:
         return
     without = []

@@ -71,8 +71,8 @@ def sum_over_projections(
     """Sum a criterion of sorted projections over chunks of the directions.
 
     The gradient of a chunk is propagated to the samples before the next chunk is projected, so that
-    the memory is that of the gradients and of a chunk. A chunk of structured slices is a frame. The result can be differentiated once, in
-    the samples only.
+    the memory is that of the gradients and of a chunk. A chunk of structured slices is a frame. The
+    result can be differentiated once, in the samples only.
 
     Args:
         criterion: ``criterion(columns, *sorted)`` gets a slice of the directions and every sample's

@@ -78,8 +78,8 @@ def bernstein_bound(n_projections: int, dim: int, failure_prob: float) -> float:
 def clt_bound(n_projections: int, dim: int, failure_prob: float) -> float:
     """Approximate a quantile of S, at ``1 - failure_prob``, by a normal law.
 
-    Rakotomamonjy2021, the text after Lemma 2. NOT rigorous: the law of S is skewed to the right, so the true
-    quantile is larger.
+    Rakotomamonjy2021, the text after Lemma 2. NOT rigorous: the law of S is skewed to the right, so
+    the true quantile is larger.
 
     Raises:
         InputError: If there are at most 30 directions.

@@ -29,9 +29,9 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Projections, p: float 
     Args:
         x: Sample (n, d).
         y: Sample (m, d); m may differ from n.
-        projections: Unit directions (d, k), shared by both; or :class:`StructuredProjections`, which
-            take less time and memory, and vary less. Their mean squared norm is one, which fits
-            order 2.
+        projections: Unit directions (d, k), shared by both; or :class:`StructuredProjections`,
+            which take less time and memory, and vary less. Their mean squared norm is one, which
+            fits order 2.
         p: Order, at least 1.
 
     Returns:
@@ -68,9 +68,9 @@ def smoothed_sliced_wasserstein(
     The distance is that of two samples.
 
     Independent :math:`N(0, \sigma^2)` noise is added to every projection of both samples: the
-    distance is that of the two laws of projections after a convolution with a normal law. It is what
-    :class:`dpswd.DPSlicedWassersteinLoss` with ``statistic="rows"`` estimates. The noise here is
-    that of torch's global generator: it gives no privacy.
+    distance is that of the two laws of projections after a convolution with a normal law. It is
+    what :class:`dpswd.DPSlicedWassersteinLoss` with ``statistic="rows"`` estimates. The noise here
+    is that of torch's global generator: it gives no privacy.
 
     Args:
         x: Sample (n, d).

@@ -40,7 +40,9 @@ def data_root() -> Path:
 
 @pytest.fixture(scope="session")
 def server():
-    """A context whose processes are forked from one that has imported everything, and start within milliseconds."""
+    """A context whose processes are forked from one that has imported everything,
+    and start within milliseconds.
+    """
     context = multiprocessing.get_context("forkserver")
     modules = [
         "dpswd.lightning.cli",

@@ -1,4 +1,6 @@
-"""Modules, runs, processes and strategies that several tests share. No test imports another test."""
+"""Modules, runs, processes and strategies that several tests share.
+No test imports another test.
+"""
 
 import contextlib
 import dataclasses
@@ -61,7 +63,9 @@ def loader(n_releases=STEPS, every=1, of=None, batch_size=B):
 
 
 class Mine(KeepsRelease):
-    """A user's own module with an encoder; ``fail_at`` raises an error in a step, after its release."""
+    """A user's own module with an encoder; ``fail_at`` raises an error in a step,
+    after its release.
+    """
 
     def __init__(self, mechanism=MECHANISM, fail_at=None, error=RuntimeError):
         super().__init__()
@@ -160,7 +164,9 @@ account = PrivacyAccountant.from_groups
 
 
 def agree(directory, releases):
-    """Checks that ledger and privacy.json state the same number of releases, and the epsilon of the ledger's."""
+    """Checks that ledger and privacy.json state the same number of releases,
+    and the epsilon of the ledger's.
+    """
     groups, facts = ledger_of(directory).groups(), privacy(directory)
     assert (
         sum(count for *_, count in groups)
@@ -192,7 +198,9 @@ def drawn(path):
 
 
 def deadly(owner, name, count, when="before"):
-    """Kills this process at the call number ``count`` (from 0) of a function, before or after it."""
+    """Kills this process at the call number ``count`` (from 0) of a function,
+    before or after it.
+    """
     method, calls = getattr(owner, name), iter(range(10**9))
 
     def last(*arguments, **options):
@@ -208,7 +216,9 @@ def deadly(owner, name, count, when="before"):
 
 
 def kill_and_finish(server, fit, directory, moment, plan):
-    """Kills ``fit(directory, moment)`` at that moment, and finishes the run: nothing is paid twice."""
+    """Kills ``fit(directory, moment)`` at that moment, and finishes the run:
+    nothing is paid twice.
+    """
 
     def exitcode(*arguments):
         process = server.Process(target=fit, args=arguments)
@@ -272,7 +282,9 @@ def _free_port():
 
 
 def _enter(rank, world, port, answers, work, arguments):
-    """Runs ``work`` as one process of several, and answers (rank, result, sentence of the error)."""
+    """Runs ``work`` as one process of several, and answers
+    (rank, result, sentence of the error).
+    """
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -289,7 +301,9 @@ def _enter(rank, world, port, answers, work, arguments):
 
 
 def run_ranks(server, work, *arguments, world=2, killed=0):
-    """Runs ``work(rank, *arguments)`` on every process; returns results and errors of those that are not killed."""
+    """Runs ``work(rank, *arguments)`` on every process;
+    returns results and errors of those that are not killed.
+    """
     answers, port = server.SimpleQueue(), _free_port()
     processes = [
         server.Process(target=_enter, args=(r, world, port, answers, work, arguments))
@@ -440,7 +454,9 @@ REFUSED = object()
 
 
 def fuzz(number, **strategies):
-    """Runs a test on ``number`` drawn cases, and on more under ``--hypothesis-profile=thorough``."""
+    """Runs a test on ``number`` drawn cases, and on more under
+    ``--hypothesis-profile=thorough``.
+    """
 
     def decorate(test):
         scale = settings().max_examples / 100  # of the profile
@@ -450,7 +466,9 @@ def fuzz(number, **strategies):
 
 
 def outcome(call, *arguments, **named):
-    """Returns what a call gives, or REFUSED where it raised a DpswdError of one sentence; all else fails."""
+    """Returns what a call gives, or REFUSED where it raised a DpswdError of one sentence;
+    all else fails.
+    """
     try:
         return call(*arguments, **named)
     except DpswdError as error:
@@ -540,7 +558,9 @@ def write_idx(path, values, shape=None):
 
 @st.composite
 def damage(draw, content):
-    """A file with a byte flipped, cut, with bytes inserted or zeroed, lines in another order, empty, or replaced."""
+    """A file with a byte flipped, cut, with bytes inserted or zeroed, lines in another order,
+    empty, or replaced.
+    """
     at = draw(st.integers(0, max(0, len(content) - 1)))
     before, after, noise = content[:at], content[at:], draw(st.binary(min_size=1, max_size=8))
     flipped = before + bytes([after[0] ^ draw(st.integers(1, 255))]) + after[1:] if after else b""

@@ -1,4 +1,5 @@
-"""Everything that leaves a run, for two neighbouring inputs: the harness of the tests of non-interference.
+"""Everything that leaves a run, for two neighbouring inputs:
+the harness of the tests of non-interference.
 
 A run is observed with every released value replaced by one that does not depend on the records, and
 with every random draw repeatable. Whatever then differs between the runs of two neighbouring inputs
@@ -12,7 +13,8 @@ records before them.
 
 Example:
     >>> from dpswd import PrivateRecords
-    >>> one, other = observe(lambda: print(PrivateRecords([[1.0]]))), observe(lambda: print("[[1.0]]"))
+    >>> one = observe(lambda: print(PrivateRecords([[1.0]])))
+    >>> other = observe(lambda: print("[[1.0]]"))
     >>> differences(one, other)
     ["stdout: 'PrivateRecords(1 records of shape (1,))\\\\n' or '[[1.0]]\\\\n'"]
 """
@@ -154,7 +156,9 @@ def differences(one: Observation, other: Observation) -> list[str]:
 
 
 def distance(one: Observation, other: Observation) -> float:
-    """Return the distance mu of the releases of two runs: the root of the sum of (difference / sigma)^2."""
+    """Return the distance mu of the releases of two runs:
+    the root of the sum of (difference / sigma)^2.
+    """
     if len(one.exact) != len(other.exact):
         return math.inf
     total = 0.0

@@ -1,4 +1,6 @@
-"""Budget without Lightning: calibration over shares, ledger, stored releases, resume, statement, refusals."""
+"""Budget without Lightning: calibration over shares, ledger, stored releases, resume,
+statement, refusals.
+"""
 
 import hashlib
 import json
@@ -224,7 +226,9 @@ def test_threads_share_one_planned_release(tmp_path, monkeypatch):
 
 
 def fit(directory, moment=None):
-    """The run of this file in a process that dies at a moment (owner, function, call, before or after), or resumes."""
+    """The run of this file in a process that dies at a moment (owner, function, call, before or
+    after), or resumes.
+    """
     witness_noise(directory / "witness")
     owners = {
         "budget": Budget,

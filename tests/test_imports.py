@@ -1,4 +1,6 @@
-"""Public names, and heavy packages at run time, which the import contracts (.importlinter) cannot see."""
+"""Public names, and heavy packages at run time,
+which the import contracts (.importlinter) cannot see.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Fast kernels against the plain ones beside them, numerical integration, and finite differences."""
+"""Fast kernels against the plain ones beside them, numerical integration,
+and finite differences.
+"""
 
 import itertools
 
@@ -121,7 +123,8 @@ def test_sum_over_projections_with_blur_adds_normal_numbers():
 
 
 def integral_of_quantiles(values, blocks, steps):
-    """Midpoint rule for the mean of the quantile function over each block of ``steps / blocks`` points.
+    """Midpoint rule for the mean of the quantile function over each block of
+    ``steps / blocks`` points.
 
     Every jump of the step function misplaces at most one point, or two by rounding.
     """

@@ -1,4 +1,7 @@
-"""Spelling of docstrings, comments and names: British. The linter checks the mood of docstrings."""
+"""Docstrings, comments and names: British spelling, and first lines that fit an index.
+
+The linter checks the mood of docstrings.
+"""
 
 import ast
 import io
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import dpswd
 
+FIRST_LINE = 80  # characters, without the indent and the quotation marks
 ROOT = Path(dpswd.__file__).parents[1]
 FILES = [
     path
@@ -71,6 +75,15 @@ def found_spellings(path):
             yield f"{path.relative_to(ROOT)}:{line}: {word}"
 
 
+def long_first_lines(path):
+    """Yield place, length and text of the first lines of docstrings that are too long."""
+    tree = ast.parse(path.read_text())
+    for line, text in docstrings(tree):
+        first = text.splitlines()[0]
+        if len(first) > FIRST_LINE:
+            yield f"{path}:{line}: {len(first)} characters: {first}"
+
+
 def test_spelling_is_british():
     assert [each for path in FILES for each in found_spellings(path)] == []
 
@@ -86,3 +99,18 @@ def test_controls(tmp_path, monkeypatch):
     assert len(list(found_spellings(path))) == 4
     path.write_text('def f(colour):\n    """Return ``color`` of a matrix in `normalize(x)`."""\n')
     assert not list(found_spellings(path))
+
+
+def test_first_lines_of_docstrings_are_short():
+    problems = []
+    for path in FILES:
+        problems.extend(long_first_lines(path))
+    assert problems == []
+
+
+def test_a_first_line_of_81_characters_is_too_long(tmp_path):
+    path = tmp_path / "x.py"
+    for place in ("", "def f():\n    ", "class A:\n    "):
+        for length, count in ((FIRST_LINE, 0), (FIRST_LINE + 1, 1)):
+            path.write_text(f'{place}"""{"x" * length}\n\nMore.\n"""\n')
+            assert len(list(long_first_lines(path))) == count

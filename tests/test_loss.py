@@ -1,4 +1,6 @@
-"""The loss: values, gradients, invalid input; the law of its noise, sensitivity, bias and secrecy."""
+"""The loss: values, gradients, invalid input;
+the law of its noise, sensitivity, bias and secrecy.
+"""
 
 import itertools
 import math

@@ -1,4 +1,6 @@
-"""Mechanisms in JSON, calibrated and refused; the law of S against mpmath, exact laws and simulation."""
+"""Mechanisms in JSON, calibrated and refused;
+the law of S against mpmath, exact laws and simulation.
+"""
 
 import json
 import math

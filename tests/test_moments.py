@@ -1,4 +1,6 @@
-"""Moment matching: the loss against a direct computation, training on one, files, budgets, refusals."""
+"""Moment matching: the loss against a direct computation, training on one, files,
+budgets, refusals.
+"""
 
 import math
 

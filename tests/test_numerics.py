@@ -1,4 +1,6 @@
-"""Finite precision: what the proofs say of real numbers, checked in exact arithmetic on what the code computes."""
+"""Finite precision: what the proofs say of real numbers,
+checked in exact arithmetic on what the code computes.
+"""
 
 import math
 from fractions import Fraction
@@ -78,7 +80,9 @@ def test_nor_do_rows_so_long_that_the_norm_itself_is_rounded(dim, value):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("release", [{}, {"statistic": "quantiles", "n_quantiles": 3}])
 def test_values_before_noise_move_no_more_than_is_claimed(dtype, release):
-    """The worst pair, through the code that releases, in whole bases (S is a constant); the sum in exact arithmetic."""
+    """The worst pair, through the code that releases, in whole bases (S is a constant);
+    the sum in exact arithmetic.
+    """
     generator = torch.Generator().manual_seed(0)
     made = ProjectionMechanism(5, 10, 1.0, 12, kind="orthogonal", noise_seed=0, **release)
     loss = DPSlicedWassersteinLoss(made)
@@ -150,7 +154,8 @@ def test_bf16_mixed_does_not_touch_clipping_projections_norms_or_noise():
 
 
 class LowBits:
-    """The attack of Jin et al. (2022) on Box and Muller's noise: are the words behind it whole numbers?
+    """The attack of Jin et al. (2022) on Box and Muller's noise:
+    are the words behind it whole numbers?
 
     A pair of noisy values and a guess of the exact ones give a radius, the radius a uniform number,
     and that was a multiple of 2^-53. Pairs in the tail, whose words are small, can be told to a
@@ -251,7 +256,9 @@ def test_everything_released_lies_on_the_grid():
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 @pytest.mark.parametrize("blocks", [1, 10, 997, 30_007])
 def test_block_means_of_many_rows_in_float32(offset, blocks):
-    """Pairwise sums of b values are off by (log2 b + 2) units at most, plus rounding; sums in float64 by one unit."""
+    """Pairwise sums of b values are off by (log2 b + 2) units at most, plus rounding;
+    sums in float64 by one unit.
+    """
     n = 10**6
     rows = (
         (torch.randn(n, 2, generator=torch.Generator().manual_seed(0)) * 0.1 + offset)

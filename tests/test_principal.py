@@ -50,7 +50,9 @@ def slices(tmp_path_factory):
 
 
 def test_entries_of_units_are_counted_as_entries(tmp_path, slices):
-    """Three records of each person: counts, directions and their variances are those of the records."""
+    """Three records of each person: counts, directions and their variances are those
+    of the records.
+    """
     n_persons = N // 3
     records = PrivateRecords(
         make_images(), Y, classes=range(C), unit=torch.arange(N) % n_persons, per_unit=3

@@ -1,4 +1,6 @@
-"""Private records meet a copy of a row function, which keeps nothing, logs nothing and shows nothing."""
+"""Private records meet a copy of a row function, which keeps nothing,
+logs nothing and shows nothing.
+"""
 
 import collections
 import copy

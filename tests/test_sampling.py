@@ -1,4 +1,6 @@
-"""Batches: uniform subsets without replacement, fresh at every release, of handles or of indices."""
+"""Batches: uniform subsets without replacement, fresh at every release,
+of handles or of indices.
+"""
 
 import collections
 import itertools

@@ -1,4 +1,6 @@
-"""Units: the entries that are drawn, the sensitivity for neighbours that differ in a unit, the law of S."""
+"""Units: the entries that are drawn, the sensitivity for neighbours that differ in a
+unit, the law of S.
+"""
 
 import json
 import math
@@ -131,7 +133,9 @@ def released(rows, labels, unit, per_unit, statistics):
 
 
 def orthogonal_loss(statistic, n_classes):
-    """Return a loss whose batch is the whole data set, with whole orthonormal bases: S is constant."""
+    """Return a loss whose batch is the whole data set, with whole orthonormal bases:
+    S is constant.
+    """
     n_quantiles = None
     if statistic == "quantiles":
         n_quantiles = 2

@@ -1,4 +1,6 @@
-"""The built wheel, installed into an environment of its own, works from an empty directory outside the repository."""
+"""The built wheel, installed into an environment of its own,
+works from an empty directory outside the repository.
+"""
 
 import os
 import subprocess
@@ -24,7 +26,9 @@ def run(*words, cwd, **more):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Environment with the wheel; its dependencies are those of the environment that runs the tests."""
+    """Environment with the wheel; its dependencies are those of the environment that
+    runs the tests.
+    """
     place = tmp_path_factory.mktemp("wheel")
     run(
         sys.executable,
@@ -59,7 +63,10 @@ def empty(tmp_path, monkeypatch):
 
 
 def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
-    code = "import dpswd, importlib.util as u; print(dpswd.__file__, *map(u.find_spec, ('models', 'experiments')))"
+    code = (
+        "import dpswd, importlib.util as u; "
+        "print(dpswd.__file__, *map(u.find_spec, ('models', 'experiments')))"
+    )
     path, *others = run(installed / "python", "-c", code, cwd=empty).split()
     assert str(installed.parent) in path
     assert others == ["None", "None"]

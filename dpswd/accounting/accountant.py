@@ -101,8 +101,8 @@ class PrivacyAccountant:
     r"""Accounts for any sequence of releases under replace-one.
 
     Formal guarantees:
-        - ``get_epsilon(delta)`` bounds epsilon: the whole sequence is (epsilon, delta)-private under
-          the sentences in ``assumptions``. This holds also if later releases were chosen from
+        - ``get_epsilon(delta)`` bounds epsilon: the whole sequence is (epsilon, delta)-private
+          under the sentences in ``assumptions``. This holds also if later releases were chosen from
           earlier ones, with noise fixed beforehand. At most 2 % are lost to the discretisation.
         - ``get_mu_and_regret()`` bounds the trade-off curve wherever both error rates exceed 1e-10.
 

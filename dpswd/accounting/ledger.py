@@ -3,16 +3,16 @@
 A ledger holds the releases of one run, or those of several runs on the same records that share one
 budget (:class:`dpswd.accounting.shared_ledger.SharedLedger`). Every line is a JSON object:
 
-===========  =========================================================================================
+===========  =======================================================================================
 ``kind``     further fields
-===========  =========================================================================================
+===========  =======================================================================================
 header       format, and what the run states: budget, plan, versions, SHA-256 of its config
 run          run (identifier), sample_size, plan, ...; only in a shared ledger
 mechanism    id, sample_size, mechanism (the fields of ``to_dict``), run (in a shared ledger)
 release      n (counts from 1), mechanism (an id), session
 redraw       n (the last release of its run, whose noise is drawn again after a crash), session
 stored       n (a release whose value is in the run directory); only in a shared ledger
-===========  =========================================================================================
+===========  =======================================================================================
 
 When :meth:`Ledger.record` returns, the release is on the disk; noise is drawn afterwards. When a
 write fails, the file is what it was before. Processes never overwrite each other's lines (on
@@ -199,7 +199,8 @@ class Ledger:
     def planned(self, run: str | None = None) -> list[ReleaseGroup]:
         """Return the releases that count.
 
-        These are the plan of one run or of all runs, or the releases made where they exceed the plan.
+        These are the plan of one run or of all runs, or the releases made where they exceed the
+        plan.
         """
         groups: list[ReleaseGroup] = []
         for name in self.runs if run is None else [run]:

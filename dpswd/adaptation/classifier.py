@@ -20,7 +20,8 @@ target looks like the source. docs/adaptation.md has both kinds of error.
 Tables. A device with another offset moves the columns of all records alike: means move, covariances
 stay. Other people have other covariances, too, and nothing without labels shows then whether it is
 right to move the classes: a class may have become rare. A table is therefore adapted only where the
-displacement of its mean is at least 20 times the divergence of the covariances (:func:`_move_ratio`).
+displacement of its mean is at least 20 times the divergence of the covariances
+(:func:`_move_ratio`).
 """
 
 import dataclasses

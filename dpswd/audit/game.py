@@ -240,9 +240,9 @@ class QueryGame:
 
     The query states its worst pair (:meth:`dpswd.queries.GaussianQuery.worst_pair`) and the
     coordinates in which its noise is isotropic with standard deviation sigma. There the ratio is
-    :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle / \sigma^2`. The exact values :math:`y_0, y_1` are releases of
-    the query with a billionth of the noise, so that a fault in the query (a missing clip) makes the
-    attack stronger.
+    :math:`\langle y - (y_0 + y_1)/2, y_1 - y_0 \rangle / \sigma^2`. The exact values
+    :math:`y_0, y_1` are releases of the query with a billionth of the noise, so that a fault in the
+    query (a missing clip) makes the attack stronger.
 
     ``moved`` is the distance of the exact values in units of sigma, the true mu of this pair.
     """

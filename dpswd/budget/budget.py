@@ -584,7 +584,9 @@ class Budget(RunBudget):
         >>> from dpswd.queries import ClassCounts
         >>> records = PrivateRecords(torch.rand(10, 3), torch.arange(10) % 2, classes=[0, 1])
         >>> query = ClassCounts(2)
-        >>> with Budget(records, [query], target_epsilon=1, target_delta=1e-5, run_dir=tempfile.mkdtemp()) as budget:
+        >>> with Budget(
+        ...     records, [query], target_epsilon=1, target_delta=1e-5, run_dir=tempfile.mkdtemp()
+        ... ) as budget:
         ...     released = query.release(records)
         >>> len(released), budget.n_releases
         (2, 1)

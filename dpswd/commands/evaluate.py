@@ -139,8 +139,8 @@ def evaluate_pair(
         weights: Weights of pytorch-fid for the FID of images; ``None`` for no FID.
 
     Raises:
-        InputError: If the records or the weights do not fit, or the files exist, or figures on private records
-            would lie in a run directory.
+        InputError: If the records or the weights do not fit, or the files exist, or figures on
+            private records would lie in a run directory.
     """
     # These modules import scikit-learn, which the help of the command does not need.
     from dpswd.evaluation import WARNING, evaluate, figure

@@ -2,7 +2,8 @@ r"""Wasserstein differential privacy (Yang2024): a diagnostic, not a guarantee.
 
 Definition 3. A mechanism M is :math:`(\mu, \varepsilon)`-WDP if for all adjacent data sets D, D'
 
-.. math:: W_\mu(M(D), M(D')) = \Big( \inf_\gamma \int \|x - y\|^\mu \, d\gamma(x, y) \Big)^{1/\mu} \le \varepsilon .
+.. math:: W_\mu(M(D), M(D'))
+   = \Big( \inf_\gamma \int \|x - y\|^\mu \, d\gamma(x, y) \Big)^{1/\mu} \le \varepsilon .
 
 The unit of :math:`\varepsilon` is that of the output, not that of a log-likelihood ratio.
 Definition 4 (Kantorovich DP) is the case :math:`\mu = 1`. Definition 5 (generalized WDP) asks for
@@ -66,7 +67,8 @@ def log_absolute_moment(order: float, mean: ArrayLike, std: float) -> Array:
     With :math:`x = m^2 / 2 s^2`, Kummer's transformation turns the product into a Poisson mixture
     of positive terms:
     :math:`\sum_k e^{-x} \frac{x^k}{k!}\, \Gamma(\tfrac{p+1}2 + k) / \Gamma(\tfrac12 + k)`. Where
-    :math:`|m| > 40 s` the binomial series :math:`|m|^p \sum_j \binom{p}{2j} (2j-1)!!\, (s/m)^{2j}` is exact to e^-800.
+    :math:`|m| > 40 s` the binomial series :math:`|m|^p \sum_j \binom{p}{2j} (2j-1)!!\, (s/m)^{2j}`
+    is exact to e^-800.
     """
     location: Array = np.abs(np.asarray(mean, dtype=float))
     if std == 0:
@@ -120,7 +122,8 @@ def step_loss(
 
     The authors' program computes Theorem 2 in this way.
 
-    .. math:: L = \Big( \sum_i E|Z_i|^\mu \Big)^{1/\mu}, \quad Z_i \sim N(q d_i,\, (2 - 2q + 2q^2) \sigma^2)
+    .. math:: L = \Big( \sum_i E|Z_i|^\mu \Big)^{1/\mu}, \quad
+       Z_i \sim N(q d_i,\, (2 - 2q + 2q^2) \sigma^2)
 
     In the authors' program ``gradient_distances`` are those of all pairs of eight gradients; with
     the absolute components of one difference of gradients it is the bracket of the printed theorem

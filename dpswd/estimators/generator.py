@@ -149,8 +149,8 @@ class PrivateGenerator(OneShot):
 
         Args:
             X: Images or rows in the forms of :class:`~dpswd.PrivateRecords`, or such a handle.
-            y: Classes (N,), or ``None``. A handle has its own classes, bounds, kinds and units; those
-                of this call and of the estimator are then not used.
+            y: Classes (N,), or ``None``. A handle has its own classes, bounds, kinds and units;
+                those of this call and of the estimator are then not used.
 
         Raises:
             InputError: If the records do not fit; nothing is released then.

@@ -1,9 +1,9 @@
 r"""Pictures of what to expect, on public stand-ins of private images.
 
-Grey images are the digits of scikit-learn, turned and moved at random; colour images are faces that a
-program draws, whose classes differ in the colour of the hair. Expectations depend on the signal
-:math:`\mu N / \sqrt C` of N records in C classes. A picture has at most :data:`MOST` records and ten
-classes, and a budget for which the signal is that of the forecast.
+Grey images are the digits of scikit-learn, turned and moved at random; colour images are faces that
+a program draws, whose classes differ in the colour of the hair. Expectations depend on the signal
+:math:`\mu N / \sqrt C` of N records in C classes. A picture has at most :data:`MOST` records and
+ten classes, and a budget for which the signal is that of the forecast.
 """
 
 import math

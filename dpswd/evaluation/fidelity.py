@@ -1,11 +1,12 @@
 """Fidelity: how close the distribution of synthetic records is to the real one.
 
 Distances are in the leading principal components of the real records: of columns in units of their
-standard deviation, or of public features of images (:mod:`dpswd.evaluation.images`). ``frechet`` is the squared 2-Wasserstein distance of normal laws with the
-means and covariances of both sides, over the total variance of the real ones. ``precision`` is the
-fraction of synthetic records within the distance of the third nearest neighbour of a real record
-from this record, ``recall`` the same with the sides exchanged (Kynkäänniemi et al., Improved
-Precision and Recall Metric for Assessing Generative Models, NeurIPS 2019).
+standard deviation, or of public features of images (:mod:`dpswd.evaluation.images`). ``frechet`` is
+the squared 2-Wasserstein distance of normal laws with the means and covariances of both sides, over
+the total variance of the real ones. ``precision`` is the fraction of synthetic records within the
+distance of the third nearest neighbour of a real record from this record, ``recall`` the same with
+the sides exchanged (Kynkäänniemi et al., Improved Precision and Recall Metric for Assessing
+Generative Models, NeurIPS 2019).
 """
 
 from typing import Any

@@ -2,11 +2,11 @@
 
 They are compared with the nearest ones of real records that were held out.
 
-The distance of two images is the root mean square difference of their entries; columns of tables are
-divided by their standard deviations first. Blurred images are near to every image, so that a small
-distance alone does not show a copy. The ratio of the distances to the nearest and to the second
-nearest real record does: it is about 0 for a copy, and about 1 for a blurred image (Lowe, Distinctive
-Image Features from Scale-Invariant Keypoints, IJCV 2004).
+The distance of two images is the root mean square difference of their entries; columns of tables
+are divided by their standard deviations first. Blurred images are near to every image, so that a
+small distance alone does not show a copy. The ratio of the distances to the nearest and to the
+second nearest real record does: it is about 0 for a copy, and about 1 for a blurred image (Lowe,
+Distinctive Image Features from Scale-Invariant Keypoints, IJCV 2004).
 """
 
 import math

@@ -2,15 +2,15 @@
 
 A classifier is trained on one half of real and synthetic records, and tested on the other half. Its
 AUC is the probability that it finds a random synthetic record more synthetic than a random real
-one: 0.5 if it cannot tell them apart, 1 if it always can (Lopez-Paz and Oquab, Revisiting Classifier
-Two-Sample Tests, ICLR 2017).
+one: 0.5 if it cannot tell them apart, 1 if it always can (Lopez-Paz and Oquab, Revisiting
+Classifier Two-Sample Tests, ICLR 2017).
 
-For tables, the propensity score p of a record is the probability that it is synthetic, by a logistic
-regression on columns, squares and products of columns that is fitted to all records. pMSE is the mean
-of (p - 1/2)^2 for equally many records of both sides (Snoke, Raab, Nowok, Dibben, Slavkovic, General
-and Specific Utility Measures for Synthetic Data, JRSS-A 2018). For independent records of equal laws
-its expectation is about k / (4 N), k terms and N records of both sides together: differences of p
-from 1/2 are a projection on k dimensions of N numbers of variance 1/4.
+For tables, the propensity score p of a record is the probability that it is synthetic, by a
+logistic regression on columns, squares and products of columns that is fitted to all records. pMSE
+is the mean of (p - 1/2)^2 for equally many records of both sides (Snoke, Raab, Nowok, Dibben,
+Slavkovic, General and Specific Utility Measures for Synthetic Data, JRSS-A 2018). For independent
+records of equal laws its expectation is about k / (4 N), k terms and N records of both sides
+together: differences of p from 1/2 are a projection on k dimensions of N numbers of variance 1/4.
 """
 
 import warnings

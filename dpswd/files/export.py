@@ -91,13 +91,14 @@ def export(
     class folders.
 
     Args:
-        path: File that ends in ``.npz``, or in ``.csv``, ``.parquet`` or ``.feather`` for rows; or a
-            folder for images.
+        path: File that ends in ``.npz``, or in ``.csv``, ``.parquet`` or ``.feather`` for rows; or
+            a folder for images.
         records: Images or rows (n, ...).
         classes: Their classes (n,), or ``None``.
         layout: Names and types of the columns of a table.
         names: All classes, which the names of the folders depend on; those that occur if not given.
-        notice: ``NOT PRIVATE`` and why, if the records are not; ``.npz`` gets an array of this name.
+        notice: ``NOT PRIVATE`` and why, if the records are not; ``.npz`` gets an array of this
+            name.
 
     Raises:
         InputError: If the path has another ending, or cannot be written, or the folder has files.

@@ -364,7 +364,8 @@ class PrivacyBudget(L.Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint holds.
 
-        It holds the last lines of the ledgers, which the ledgers must contain on resume, and a count.
+        It holds the last lines of the ledgers, which the ledgers must contain on resume, and a
+        count.
         """
         if not self._budget.keeps_ledger and self._resume_point is not None:
             return asdict(self._resume_point)

@@ -50,10 +50,11 @@ class GeneratorModule(KeepsRelease):
     appends the one-hot class, times 1/4, to the row before it is clipped; ``"none"`` ignores the
     classes.
 
-    With ``whiten=True`` all releases are made at the start (:class:`dpswd.principal.PrincipalSlices`):
-    means and a second moment, whose leading directions are scaled, then block means of all records
-    in them, for each class. A :class:`~dpswd.networks.principal_generator.PrincipalGenerator` starts
-    at the released means and deviations.
+    With ``whiten=True`` all releases are made at the start
+    (:class:`dpswd.principal.PrincipalSlices`): means and a second moment, whose leading directions
+    are scaled, then block means of all records in them, for each class. A
+    :class:`~dpswd.networks.principal_generator.PrincipalGenerator` starts at the released means and
+    deviations.
 
     Args:
         generator: Maps latent codes and classes to records.

@@ -24,7 +24,8 @@ class PrincipalGenerator(Generator):
     layers, conditioned on the class, corrects them. The correction starts at zero, so that a
     generator starts at normal distributions (:meth:`start_at`). Low frequencies follow from the
     coordinates; those outside of the principal directions are drawn from their released covariance,
-    or left at the mean of the class, which makes images smoother. Jitter is applied in evaluation mode only.
+    or left at the mean of the class, which makes images smoother. Jitter is applied in evaluation
+    mode only.
 
     Args:
         sample_shape: (channels, height, width).

@@ -2,10 +2,10 @@
 
 The figure has accuracy against epsilon.
 
-A cell is a config of the published DP-SWD (``configs/paper``) whose sigma is that of the conventions
-of Table 4 for a budget (:mod:`experiments.accounting.published`). That epsilon is what the paper
-prints, and no guarantee: docs/errata.md, items 1 to 5. USPS is enlarged to 20 pixels a side and
-padded to 28, as MNIST has its digits. The paper does not name the data sets of the figure.
+A cell is a config of the published DP-SWD (``configs/paper``) whose sigma is that of the
+conventions of Table 4 for a budget (:mod:`experiments.accounting.published`). That epsilon is what
+the paper prints, and no guarantee: docs/errata.md, items 1 to 5. USPS is enlarged to 20 pixels a
+side and padded to 28, as MNIST has its digits. The paper does not name the data sets of the figure.
 """
 
 from functools import partial

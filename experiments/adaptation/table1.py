@@ -9,8 +9,8 @@ and its file in ``OUT/table1`` keeps it from being run again.
 DP-DANN has the noise of the authors' code, so that its epsilon depends on the steps, and beside it
 the noise of epsilon = 10.
 
-``table1_published`` has DANN, SWD and the published algorithm at full length, and ``table1_gap`` changes
-one setting at a time, with a twentieth of the steps.
+``table1_published`` has DANN, SWD and the published algorithm at full length, and ``table1_gap``
+changes one setting at a time, with a twentieth of the steps.
 """
 
 import json

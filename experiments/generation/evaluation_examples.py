@@ -1,8 +1,9 @@
 """Figures of ``dpswd evaluate`` on records that are known to be good or bad.
 
-Synthetic records are 4,000, by the shipped configs or the defaults; real ones are 2,000 test records.
-Good ones are other real records, and digits as shapes; bad ones are photographs of a generator that
-had 1,000 of them, copies of the test records, and a table whose columns are independent.
+Synthetic records are 4,000, by the shipped configs or the defaults; real ones are 2,000 test
+records. Good ones are other real records, and digits as shapes; bad ones are photographs of a
+generator that had 1,000 of them, copies of the test records, and a table whose columns are
+independent.
 """
 
 import tempfile

@@ -4,9 +4,9 @@ docs/errata.md says why. Generator of Table 5, code of 32, batches of 256, 2,000
 8,192 features of a discriminator, sigma of Table 4 for N = 162,000 (0.37 by the CLT's bound, 2.392
 by Bernstein's), learning rate 5e-4, 100 epochs by the count of the authors' code: 63,300 steps.
 
-The rows are configs of ``configs/paper``, which ``dpswd fit`` trains (:mod:`models.faces`). The faces
-are those of ``celeba64``, with the same noise if they are fewer. A step takes seconds on a CPU
-core.
+The rows are configs of ``configs/paper``, which ``dpswd fit`` trains (:mod:`models.faces`). The
+faces are those of ``celeba64``, with the same noise if they are fewer. A step takes seconds on a
+CPU core.
 """
 
 import time

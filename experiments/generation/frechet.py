@@ -5,8 +5,9 @@ those of :mod:`dpswd.evaluation.fidelity`, of features of the images. With the I
 pytorch-fid the distance is the FID. They are a download of 91 MB (``WEIGHTS``, from releases of the
 repository mseitzer/pytorch-fid) for ``--weights PATH``.
 
-Without them the features are those of :func:`dpswd.evaluation.images.random_convolutions`, a public map that no record has
-trained. That distance is not the FID, and is comparable for one data set only.
+Without them the features are those of :func:`dpswd.evaluation.images.random_convolutions`, a public
+map that no record has trained. That distance is not the FID, and is comparable for one data set
+only.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
 """Pictures of the front page: real records beside private synthetic ones.
 
-``readme.png`` has images of two data sets, digits also by shapes, columns of Adult and the accuracies of ``adaptation_module`` with
-and without adaptation; ``generation.png`` has the images of all data sets, also those of
-``sample(spread=0.8)``. Draws and the choice of real images have seed 0 and nothing is left out;
-only the noise of the releases is fresh.
+``readme.png`` has images of two data sets, digits also by shapes, columns of Adult and the
+accuracies of ``adaptation_module`` with and without adaptation; ``generation.png`` has the images
+of all data sets, also those of ``sample(spread=0.8)``. Draws and the choice of real images have
+seed 0 and nothing is left out; only the noise of the releases is fresh.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,9 @@
 """Shapes against pixels: the one-shot generator on digits and on silhouettes.
 
-Digits are those of MNIST, by the shipped configs ``mnist_shapes`` and ``mnist``. Silhouettes are the
-images of Fashion-MNIST, light where a pixel is above a tenth; nothing was tuned on them, and they
-have no jitter. Classifiers are trained on 60,000 generated images and tested on the real test images.
-``OUT/shapes/cells`` has the finished cells.
+Digits are those of MNIST, by the shipped configs ``mnist_shapes`` and ``mnist``. Silhouettes are
+the images of Fashion-MNIST, light where a pixel is above a tenth; nothing was tuned on them, and
+they have no jitter. Classifiers are trained on 60,000 generated images and tested on the real test
+images. ``OUT/shapes/cells`` has the finished cells.
 """
 
 import tempfile

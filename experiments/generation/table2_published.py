@@ -5,8 +5,8 @@ steps are 100 epochs by the count of the authors' code. The distance is that of 
 adaptation: its root, times the norm that divided the rows. DP-MERF has the squared length scale of
 the code for balanced data, 105 (Fashion-MNIST: 127), and the noise of an exact account.
 
-SWD and DP-SWD are trained by ``dpswd fit`` with the configs of ``configs/paper``. The generative code
-is not public. Options that the paper leaves open, which ``table2_gap`` changes, cut short:
+SWD and DP-SWD are trained by ``dpswd fit`` with the configs of ``configs/paper``. The generative
+code is not public. Options that the paper leaves open, which ``table2_gap`` changes, cut short:
 
 - ``grouping``: how classes enter the distance (:mod:`models.generation`).
 - ``lr``: "default 0.0001" in appendix 8.5.3; the code that it names has 0.01 with a decay.

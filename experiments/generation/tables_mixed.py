@@ -3,9 +3,9 @@
 The columns are integers and categories, with missing cells.
 
 26,000 random records play the private ones, the others test. The lists of categories are those of
-the UCI repository. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON`` is
-the interpreter of an environment with ``dpmm``, MST and AIM see the same columns, with one bin for
-each category and at most 32 for the integers, on the first seed.
+the UCI repository. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON``
+is the interpreter of an environment with ``dpmm``, MST and AIM see the same columns, with one bin
+for each category and at most 32 for the integers, on the first seed.
 """
 
 import os

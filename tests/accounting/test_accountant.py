@@ -114,7 +114,9 @@ def test_tails_without_failure_prob_get_half_of_delta(kind, batch):
 
 
 def implied_mu(loss, epsilon):
-    """The mu of the Gaussian mechanism with the same delta at ``epsilon`` (Dong2022, Corollary 1)."""
+    """The mu of the Gaussian mechanism with the same delta at ``epsilon``
+    (Dong2022, Corollary 1).
+    """
     delta = float(loss.get_delta_for_epsilon(epsilon))
     return optimize.brentq(
         lambda mu: float(pld.gaussian_delta(mu, epsilon)) - delta, 1e-9, 50.0, xtol=1e-14
@@ -136,7 +138,9 @@ def test_mu_is_not_below_the_privacy_profile(mechanism, size, releases):
 
 @pytest.mark.parametrize(("size", "releases"), [(10**3, 10**6), (10**4, 10**8)])
 def test_many_releases_approach_the_central_limit(size, releases):
-    """Dong2022, Corollary 5.4, for q sqrt(T) = 1 and one release of mu = 1. The error is of order q."""
+    """Dong2022, Corollary 5.4, for q sqrt(T) = 1 and one release of mu = 1.
+    The error is of order q.
+    """
     limit = math.sqrt(2) * math.sqrt(math.e * stats.norm.cdf(1.5) + 3 * stats.norm.cdf(-0.5) - 2)
     loss = account(RARE, releases=releases, size=size).pld()
     assert implied_mu(loss, 1e-6) == pytest.approx(limit, rel=5 / size)

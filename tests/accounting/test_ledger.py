@@ -1,4 +1,6 @@
-"""Ledger and shared ledger: written before noise, chained, budget checks, concurrent writers, damaged files."""
+"""Ledger and shared ledger: written before noise, chained, budget checks,
+concurrent writers, damaged files.
+"""
 
 import json
 import multiprocessing
@@ -105,7 +107,9 @@ def test_a_limit_on_the_size_of_files(tmp_path, path, written):
 
 
 def test_an_incomplete_last_line_is_replaced_and_a_damaged_one_refused(path, written):
-    """A line that was written whole is a release that was made, also where bytes in it were lost."""
+    """A line that was written whole is a release that was made,
+    also where bytes in it were lost.
+    """
     whole = path.read_bytes()
     start = whole[:-1].rfind(b"\n") + 1
     for lost in (b"\x07", b"\0" * 10):

@@ -1,13 +1,16 @@
-"""Accounting of random plans against dp_accounting, and against contour integrals that share no code with it.
+"""Accounting of random plans against dp_accounting,
+and against contour integrals that share no code with it.
 
 The oracle uses no grid of losses, no FFT of them and no rounding. With the moment generating
 function M of the loss of one release, the profile of T of them is (Zhu2022)
 
-    delta(epsilon) = 1 / (2 pi i)  integral  M(z)^T e^(-z epsilon) / (z (z + 1)) dz  along  Re z = c > 0.
+    delta(epsilon) = 1 / (2 pi i)  integral  M(z)^T e^(-z epsilon) / (z (z + 1)) dz
+        along  Re z = c > 0.
 
 For a symmetric loss (replace-one), M follows from the profile of one release:
 
-    M(z) = 1 + z (z + 1)  integral over epsilon > 0  (e^(z epsilon) + e^(-(z + 1) epsilon)) delta_1(epsilon).
+    M(z) = 1 + z (z + 1)  integral over epsilon > 0
+        (e^(z epsilon) + e^(-(z + 1) epsilon)) delta_1(epsilon).
 
 With delta_1(epsilon) = q E_S delta_Gauss(x), x = ln(1 + (e^epsilon - 1) / q), the integral is one
 over x.
@@ -46,7 +49,9 @@ def beta_nodes(r, dim):
 
 
 def sum_of_betas(dim, k):
-    """The law of a sum of k Beta(1/2, (dim - 1)/2) on a lattice; both neighbours share a mass so that the mean is kept."""
+    """The law of a sum of k Beta(1/2, (dim - 1)/2) on a lattice;
+    both neighbours share a mass so that the mean is kept.
+    """
     step = 0.01 / dim
     edges = np.arange(0, min(1.0, 80 / dim) + step, step)
     mass = np.diff(stats.beta.cdf(edges, 0.5, (dim - 1) / 2))
@@ -117,7 +122,8 @@ class Sampled:
         return math.log1p(math.expm1(epsilon) / self.rate)
 
     def with_nodes(self, order, highest):
-        """Prepare the integral for z with a real part of ``order`` and an imaginary one of at most ``highest``.
+        """Prepare the integral for z with a real part of ``order`` and an imaginary one of at
+        most ``highest``.
 
         e^(order x) delta_Gauss(x) has its maximum near x = mu^2 (order + 1/2) and a width of mu.
         """

@@ -1,4 +1,6 @@
-"""Privacy loss distributions: closed forms, quadrature, simulation, a slow composition, tails, large losses."""
+"""Privacy loss distributions: closed forms, quadrature, simulation, a slow composition,
+tails, large losses.
+"""
 
 import dataclasses
 import math
@@ -67,7 +69,8 @@ def test_compose_one_release_against_quadrature(rate, scale, dim, k, rest):
 
 
 def simulated_losses(dim, k, sigma, rate, draws, seed):
-    """Losses of one release for a worst pair of data sets: simulated directions, noise and sampling.
+    """Losses of one release for a worst pair of data sets:
+    simulated directions, noise and sampling.
 
     All records are -e_1/2; in the first data set one of them is e_1/2. The release moves by the
     first row of U (k numbers) if that record is drawn. The loss is the true one, of the mixture
@@ -129,7 +132,8 @@ def profile(mu, rate, epsilon):
 
 
 def slow_release(mu, rate, step, reach):
-    """Probabilities of the losses ``-reach ... reach`` times ``step`` for chords of the profile, and the mass beyond.
+    """Probabilities of the losses ``-reach ... reach`` times ``step`` for chords of the profile,
+    and the mass beyond.
 
     The slope of the profile in e^epsilon is minus the probability, under the other data set, of a
     loss beyond it.
@@ -141,7 +145,9 @@ def slow_release(mu, rate, step, reach):
 
 
 def slow_epsilon(mu, rate, step, releases, delta):
-    """Epsilon by plain convolution, on a grid of nine deviations: a mass below 1e-18 is beyond it."""
+    """Epsilon by plain convolution, on a grid of nine deviations:
+    a mass below 1e-18 is beyond it.
+    """
     largest = math.log1p(rate * math.expm1(mu**2 / 2 + 9 * mu))
     probabilities, infinite = slow_release(mu, rate, step, math.ceil(largest / step))
     total = np.ones(1)
@@ -185,7 +191,9 @@ def test_compose_losses_is_accurate_at_a_small_delta(delta):
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-12])
 def test_compose_losses_is_accurate_where_a_record_is_seldom_read(delta):
-    """A sum of few large losses: the tilted composition must not return to the tail from beyond the grid."""
+    """A sum of few large losses: the tilted composition must not return to the tail from
+    beyond the grid.
+    """
     part = Releases(ConstantLaw(1.0), 1.4434, 1 / 596, 752)
     plain = compose_losses([part])
     accurate = compose_losses([part], delta=delta)
@@ -228,7 +236,9 @@ def test_get_epsilon_below_the_infinite_mass():
 
 
 def test_compose_losses_of_infinite_losses():
-    """Without noise, a record that is read is given away: the mass of infinite loss is 1 - (1 - q)^T."""
+    """Without noise, a record that is read is given away:
+    the mass of infinite loss is 1 - (1 - q)^T.
+    """
     loss = compose_losses([Releases(ConstantLaw(1.0), 1e9, 1e-4, 30)])
     assert loss.infinite == pytest.approx(-math.expm1(30 * math.log1p(-1e-4)), rel=1e-9)
     assert not loss.upper.any()

@@ -1,4 +1,6 @@
-"""Renyi account: closed forms, quadrature, autodp's own accountant, bounds of the privacy loss distribution."""
+"""Renyi account: closed forms, quadrature, autodp's own accountant,
+bounds of the privacy loss distribution.
+"""
 
 import math
 

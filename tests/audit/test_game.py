@@ -1,4 +1,6 @@
-"""Upper limits of attacks; score, worst pair, and bounds that are close to the claim and below it."""
+"""Upper limits of attacks; score, worst pair,
+and bounds that are close to the claim and below it.
+"""
 
 import copy
 import dataclasses

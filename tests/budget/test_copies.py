@@ -1,4 +1,5 @@
-"""Copies of a run directory on one shared ledger, and two processes in one directory without file locks.
+"""Copies of a run directory on one shared ledger,
+and two processes in one directory without file locks.
 
 However a run is killed, copied and resumed, each planned release has one value, and one directory
 finishes the run.
@@ -291,7 +292,9 @@ def test_two_processes_redraw_a_release_once(unfinished):
 
 @pytest.mark.parametrize("moment", ["noise", "value", "marker"])
 def test_a_process_that_is_overtaken_returns_no_other_value(unfinished, monkeypatch, moment):
-    """A second process redraws while the first one draws, or reads the value before the first one returns it."""
+    """A second process redraws while the first one draws,
+    or reads the value before the first one returns it.
+    """
     values = []
     first = opened(unfinished)
     moments = {
@@ -317,7 +320,9 @@ def test_a_process_that_is_overtaken_returns_no_other_value(unfinished, monkeypa
 def test_a_run_that_was_killed_before_its_first_release_keeps_its_part_of_the_shared_budget(
     tmp_path, monkeypatch
 ):
-    """The shared ledger has room for one run of this plan; the resumed run reserves no second one."""
+    """The shared ledger has room for one run of this plan;
+    the resumed run reserves no second one.
+    """
     shared = SharedLedger.create(
         tmp_path / "all.jsonl", target_epsilon=2.01, target_delta=1e-5
     ).path

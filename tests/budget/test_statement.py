@@ -1,4 +1,6 @@
-"""Statement of a run: the guarantee of weights that have seen several runs, and what is not covered."""
+"""Statement of a run: the guarantee of weights that have seen several runs,
+and what is not covered.
+"""
 
 import dataclasses
 

@@ -14,7 +14,10 @@ from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.commands.main import main
 from dpswd.errors import PrivacyWarning
 
-MNIST = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 --sigma 0.72".split()
+MNIST = (
+    "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 100 --n-releases 60100 "
+    "--sigma 0.72"
+).split()
 OFFICE = "--dim 50 --n-projections 100 --sample-size 497 --batch-size 32 --n-releases 800".split()
 
 
@@ -66,7 +69,9 @@ FULL_BATCH = "--dim 784 --n-projections 1000 --sample-size 60000 --batch-size 60
 
 
 def test_account_without_a_trade_off_curve(capsys):
-    """With little noise no test has both error rates above 1e-10: epsilon is printed all the same."""
+    """With little noise no test has both error rates above 1e-10:
+    epsilon is printed all the same.
+    """
     options = (*FULL_BATCH, "--sigma", "0.05", "--delta", "1e-5")
     result = answer(capsys, "account", *options)
     assert 300 < result["epsilon"] < 400
@@ -160,7 +165,10 @@ def test_large_delta_is_warned_of(capsys):
     )  # control
 
 
-SMALL = "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 --delta 1e-5".split()
+SMALL = (
+    "audit --dim 4 --n-projections 8 --kind orthogonal --sample-size 12 --batch-size 12 "
+    "--delta 1e-5"
+).split()
 BLOCKS = [*SMALL, *"--statistic quantiles --n-quantiles 3 --sigma 0.15 --trials 300".split()]
 
 

@@ -200,7 +200,9 @@ def test_unreadable_records_may_be_read_as_zeros(folder, tmp_path, capfd):
 
 
 def test_folders_of_images(tmp_path, monkeypatch, capfd):
-    """Size and channels of the private images are those of the source, and never taken from them."""
+    """Size and channels of the private images are those of the source,
+    and never taken from them.
+    """
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for domain, side in (("source", 12), ("target", 16)):

@@ -188,7 +188,10 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
         leave(budget, *error)
         raise KeyboardInterrupt
 
-    again = "To finish the run, which pays for no release twice: dpswd generate digits --out run --resume"
+    again = (
+        "To finish the run, which pays for no release twice: "
+        "dpswd generate digits --out run --resume"
+    )
     for owner, name, replacement, ending in (
         (data, "read", stopped, "interrupted."),
         (Budget, "__exit__", stopped_after_the_last_release, again),

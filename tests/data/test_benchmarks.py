@@ -56,7 +56,9 @@ def test_mnist(idx, tmp_path):
 
 
 def test_private_scans_in_the_layout_of_mnist_are_not_public(idx, tmp_path, monkeypatch):
-    """Only official checksums or a statement make a public benchmark; one changed file is not official."""
+    """Only official checksums or a statement make a public benchmark;
+    one changed file is not official.
+    """
     assert benchmark("mnist", tmp_path).public is False
     assert benchmark("mnist", tmp_path, public=True).public is True
     official = {

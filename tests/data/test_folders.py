@@ -215,7 +215,9 @@ def test_decoders_write_nothing_about_a_damaged_image(folder, kind, capfd, caplo
 
 
 def test_an_image_for_which_memory_is_short_is_not_black(folder, monkeypatch):
-    """Memory depends on the images that are decoded at the same time, so the black image would depend on them."""
+    """Memory depends on the images that are decoded at the same time,
+    so the black image would depend on them.
+    """
     decode = Image.open
 
     def short(file):

@@ -50,7 +50,9 @@ def test_features(tmp_path, capsys):
 
 @pytest.mark.parametrize("shape", [(28, 28), (28, 28, 3)])
 def test_medmnist(tmp_path, capsys, shape):
-    """Labels (N, 1); the training part plays the private records, and public records come with the test part."""
+    """Labels (N, 1); the training part plays the private records,
+    and public records come with the test part.
+    """
     arrays = {}
     for part, n in (("train", 6), ("val", 2), ("test", 3)):
         arrays[f"{part}_images"] = np.full((n, *shape), n, dtype=np.uint8)
@@ -97,7 +99,9 @@ def test_records_on_disk_equal_those_in_memory(tmp_path, array, order):
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("kind", ["npz", "folder"])
 def test_other_records_have_another_digest(tmp_path, kind, in_memory):
-    """Without labels, too: a rank that reads the same records in another order would read one of them twice."""
+    """Without labels, too: a rank that reads the same records in another order would read
+    one of them twice.
+    """
     found = []
     for rows in (FEATURES, FEATURES, FEATURES[::-1]):
         np.save(tmp_path / "features.npy", rows)
@@ -107,7 +111,9 @@ def test_other_records_have_another_digest(tmp_path, kind, in_memory):
 
 
 def test_a_file_that_is_replaced_is_refused(tmp_path):
-    """The labels of the old file and the rows of the new one would put a person into two records."""
+    """The labels of the old file and the rows of the new one would put a person
+    into two records.
+    """
 
     def write(rows, labels):
         for name, array in (("features", rows), ("labels", labels)):

@@ -19,7 +19,9 @@ from experiments.notions.gibbs import (
 
 
 def graph_gradient(data, edges, lengths):
-    """G with |phi|_H1(p) = |phi^T G|: an edge (i, j) of length l adds sqrt((p_i + p_j) / 2) (phi_i - phi_j) / l."""
+    """G with |phi|_H1(p) = |phi^T G|: an edge (i, j) of length l adds sqrt((p_i + p_j) / 2)
+    (phi_i - phi_j) / l.
+    """
     i, j = np.transpose(edges)
     p = np.asarray(data)
     return (
@@ -74,7 +76,9 @@ def test_operators(seed):
 
 
 def dense_norms(risk, beta, q, gradient):
-    """Norms of the printed matrices, with TV as half of the L1 norm, from extreme points and signs."""
+    """Norms of the printed matrices, with TV as half of the L1 norm,
+    from extreme points and signs.
+    """
     one, log = tangent_operator(risk, beta, q), tangent_operator(risk, beta, q, log=True)
     n = risk.shape[1]
     pairs = (np.eye(n)[:, None] - np.eye(n)).reshape(-1, n).T
@@ -143,7 +147,9 @@ def test_sobolev_norms_are_dual():
 
 
 def finite_change(seed):
-    """Ratios of the finite change to norm times step: log norm in TV and H^-1, Definition 1 in TV."""
+    """Ratios of the finite change to norm times step:
+    log norm in TV and H^-1, Definition 1 in TV.
+    """
     risk, beta, data, gradient = instance(seed)
     rng = np.random.default_rng(seed + 10_000)
     other = rng.dirichlet(np.full(len(data), rng.choice([0.1, 1.0])))
@@ -209,7 +215,9 @@ def test_report_entry_is_definition_2():
 
 
 def test_remark_3_scale_and_condition():
-    """At a fixed q the norms grow with beta R; a risk that is large where q is small leaves R of Theorem 3 small."""
+    """At a fixed q the norms grow with beta R; a risk that is large where q is small leaves R of
+    Theorem 3 small.
+    """
     risk, beta, data, _ = instance(3)
     q = gibbs_distribution(risk, beta, data=data)
     one, three = tangent_norms(risk, beta, q=q), tangent_norms(risk, 3 * beta, q=q)

@@ -1,4 +1,6 @@
-"""Yang2024 (equations of the arXiv version): formulas against independent computations, refuted statements."""
+"""Yang2024 (equations of the arXiv version):
+formulas against independent computations, refuted statements.
+"""
 
 import itertools
 import math
@@ -106,7 +108,9 @@ def test_root_of_the_jensen_shannon_divergence_is_a_metric():
 
 
 def kantorovich_distance(x, y):
-    """Supremum of E_P phi - E_Q phi over functions of Lipschitz constant 1, and phi on the rows of x, then of y."""
+    """Supremum of E_P phi - E_Q phi over functions of Lipschitz constant 1,
+    and phi on the rows of x, then of y.
+    """
     x, y = np.atleast_2d(x), np.atleast_2d(y)
     points = np.concatenate([x, y])
     i, j = np.nonzero(~np.eye(len(points), dtype=bool))

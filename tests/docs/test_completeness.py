@@ -69,7 +69,9 @@ def numbers_of(words):
 
 
 def quoted(text):
-    """Return the pairs of kind and number that a text quotes; remarks in brackets are passed over."""
+    """Return the pairs of kind and number that a text quotes;
+    remarks in brackets are passed over.
+    """
     brackets = r" ?\((?!\d+\))([^()]*)\)"
     parts = [re.sub(brackets, "", text), *re.findall(brackets, text)]
     pairs = set()
@@ -116,7 +118,9 @@ def rows_of(lines, *headers):
 
 
 def names_of(cell):
-    """Return the tests, experiments and commands that a cell names, and of these the missing ones."""
+    """Return the tests, experiments and commands that a cell names,
+    and of these the missing ones.
+    """
     tests = re.findall(r"`(test_\w+)`", cell)
     experiments = re.findall(r"`run (\w+)", cell)
     commands = re.findall(r"`dpswd (\w+)", cell)

@@ -1,4 +1,6 @@
-"""Utility and fidelity on records where the answer is known, and the files that they are written to."""
+"""Utility and fidelity on records where the answer is known,
+and the files that they are written to.
+"""
 
 import numpy as np
 import pytest

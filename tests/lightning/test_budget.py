@@ -1,4 +1,6 @@
-"""PrivacyBudget in a fit of a user's own module: plan, calibration, statement, refusals, shared ledgers."""
+"""PrivacyBudget in a fit of a user's own module:
+plan, calibration, statement, refusals, shared ledgers.
+"""
 
 import importlib.metadata
 import shutil
@@ -391,7 +393,9 @@ def test_a_resumed_run_keeps_its_shared_ledger(tmp_path, shared):
 
 
 def test_a_kill_between_the_two_ledgers_is_made_up_for(tmp_path, shared, monkeypatch):
-    """The resumed run draws the release under the same line, and writes the missing line of the shared ledger."""
+    """The resumed run draws the release under the same line,
+    and writes the missing line of the shared ledger.
+    """
     check = SharedLedger.check_permitted
 
     def dies(ledger, draw, name):

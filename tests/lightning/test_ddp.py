@@ -51,7 +51,9 @@ pytestmark = pytest.mark.slow  # two processes, which meet over a network
 
 
 def release_twice(rank, mechanism, rows=None):
-    """Makes two releases, of the part of tensors or of batches of a handle; they see the same source of noise."""
+    """Makes two releases, of the part of tensors or of batches of a handle;
+    they see the same source of noise.
+    """
     dist.init_process_group("gloo")
     loss, opened = booked(DPSlicedWassersteinLoss(mechanism)), []
     method = PrivateRecords.open_records

@@ -1,4 +1,6 @@
-"""Resumed runs: Ctrl-C, kill -9 at every moment of a release, stored and lost releases, other checkpoints."""
+"""Resumed runs: Ctrl-C, kill -9 at every moment of a release, stored and lost releases,
+other checkpoints.
+"""
 
 import json
 import os
@@ -123,7 +125,9 @@ def resume(checkpoint, module=None, data=None, directory=None, **changes):
 @pytest.mark.parametrize("stored", ["all", "none", "all but the last"])
 @pytest.mark.parametrize("step", [2, STEPS])
 def test_an_old_checkpoint_pays_nothing_twice(tmp_path, stored, step):
-    """A release whose value was returned is not drawn again, also where the user has removed its file."""
+    """A release whose value was returned is not drawn again,
+    also where the user has removed its file.
+    """
     first, _ = finished(tmp_path)
     files = sorted((tmp_path / "releases").iterdir())
     for path in files if stored == "none" else files[-1:] if stored == "all but the last" else []:
@@ -282,7 +286,9 @@ def started(server, directory, steps, name):
 
 @pytest.mark.slow
 def test_the_command_killed_at_random_moments(server, tmp_path):
-    """``dpswd fit``: every file stays readable, and the ledger never has less than what was drawn."""
+    """``dpswd fit``: every file stays readable,
+    and the ledger never has less than what was drawn.
+    """
     chance, run, witness, during = random.Random(0), tmp_path / "run", tmp_path / "witness", 0
     steps = 60
 

@@ -1,4 +1,6 @@
-"""Runs without a release, which are NOT PRIVATE, and sums of a batch that are released at every step."""
+"""Runs without a release, which are NOT PRIVATE,
+and sums of a batch that are released at every step.
+"""
 
 import math
 

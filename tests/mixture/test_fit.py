@@ -1,4 +1,6 @@
-"""The one-shot generator: releases within the budget, cells, tones, resumption, processes, refusals."""
+"""The one-shot generator: releases within the budget, cells, tones, resumption,
+processes, refusals.
+"""
 
 import itertools
 
@@ -153,7 +155,9 @@ def test_fit_of_images_without_classes(tmp_path, channels):
 
 
 def test_fit_draws_the_frequencies_that_are_not_released(tmp_path):
-    """Their amplitude is 0.6 of the reference, or less where the contrast of the records is lower."""
+    """Their amplitude is 0.6 of the reference, or less where the contrast of the
+    records is lower.
+    """
     generator = fit(tmp_path, pictures(3))
     ratio = (generator.residual_scale / reference_spectrum((3, 8, 8))).flatten()
     drawn = ratio > 0

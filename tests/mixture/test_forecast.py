@@ -1,4 +1,6 @@
-"""Choice of the structure from public numbers: the stated inequalities, monotony, shares, limits."""
+"""Choice of the structure from public numbers:
+the stated inequalities, monotony, shares, limits.
+"""
 
 import math
 

@@ -194,7 +194,9 @@ def image_files(draw):
 
 @st.composite
 def image_folders(draw):
-    """Draw the files of two folders of which one file differs: in content, format, name, class or kind of link."""
+    """Draw the files of two folders of which one file differs:
+    in content, format, name, class or kind of link.
+    """
     plain = Image.new("L", (SIDE, SIDE), 128)
     content = BytesIO()
     plain.save(content, format="png")

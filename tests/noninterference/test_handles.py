@@ -95,7 +95,9 @@ RECORD_TYPES = {
 
 
 def attempt(convert, values):
-    """Convert values as the caller would, or return them as they are where NumPy or pandas cannot."""
+    """Convert values as the caller would, or return them as they are where NumPy
+    or pandas cannot.
+    """
     try:
         return convert(values)
     except (ValueError, TypeError, OverflowError):
