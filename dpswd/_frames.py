@@ -39,7 +39,13 @@ def arrow_to_pandas(table: Any) -> Any:
             return None  # the default, category
         return pd.ArrowDtype(arrow_type)
 
-    return table.to_pandas(types_mapper=type_of)
+    try:
+        return table.to_pandas(types_mapper=type_of)
+    except (ArithmeticError, ValueError):
+        raise InputError(
+            "Expected columns that pandas can hold in a table of pyarrow, got another one, such as "
+            "categories with a missing or a repeated one; cast it to text."
+        ) from None
 
 
 def require(*packages: str, data: Any) -> None:

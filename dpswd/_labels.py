@@ -18,9 +18,7 @@ Integers are positions if no stated class reads as a number: with the classes ["
 label 1 is a dog. With the classes ["1", "2", "X"] it is the first class.
 """
 
-import datetime
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,11 +30,10 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import as_array
+from dpswd._keys import Key, key_of_number, label_key, plain_text
 from dpswd._layout import Array
 from dpswd._public_facts import list_of_names, taken_from_records
 from dpswd.errors import InputError
-
-Key = int | float | str
 
 # Labels of one class say nothing about a record.
 MIN_CLASSES = 2
@@ -48,8 +45,6 @@ _MAX_INTEGER_CLASSES = 10_000
 _MAX_NAMED_CLASSES = 100
 
 # Longer digits are text: Python refuses to convert more than 4,300 of them.
-_INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _MISSING_KEYS = {"", "None", "nan", "NaN", "NaT", "<NA>"}
 _UNLISTED = -1  # number of a label without a class
 
@@ -107,23 +102,6 @@ def as_labels(
             f"Expected labels among {list_of_names(names)}, got one that is not listed; {remedy}."
         )
     return Labels(torch.from_numpy(numbers[places]), names, notice)
-
-
-def label_key(label: Any) -> Key:
-    """Return the key of a label or of the name of a class, as the table above has it."""
-    if isinstance(label, np.datetime64):
-        return _text(label)
-    if isinstance(label, np.floating):
-        # The text of a float32 is the shortest decimal number that reads as it: 0.1, not
-        # 0.10000000149.
-        return _key_of_text(str(label))
-    if isinstance(label, np.generic | np.ndarray | Tensor):
-        label = label.item()
-    if isinstance(label, Integral):
-        return int(label)
-    if isinstance(label, Real | Decimal):
-        return _key_of_number(label)
-    return _key_of_text(_text(label))
 
 
 def is_missing(label: Any) -> bool:
@@ -258,7 +236,7 @@ def _texts_by_key(values: Sequence[Any], keys: Sequence[Key]) -> dict[Key, str]:
     """
     texts: dict[Key, str] = {}
     for value, key in zip(values, keys, strict=True):
-        text = _text(value).strip()
+        text = plain_text(value).strip()
         texts[key] = min(text, texts.get(key, text))
     return texts
 
@@ -289,8 +267,8 @@ def _plain_name(name: Any) -> bool | int | float | str:
     if isinstance(name, float) and math.isfinite(name):
         return float(name)
     if isinstance(name, Real | Decimal) and math.isfinite(name):
-        return _key_of_number(name)  # of a decimal or a fraction: an integer if it is one
-    text = _text(name)
+        return key_of_number(name)  # of a decimal or a fraction: an integer if it is one
+    text = plain_text(name)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -300,44 +278,3 @@ def _plain_name(name: Any) -> bool | int | float | str:
     if "\0" in text:
         raise InputError(f"Expected names of classes without NUL, got {text!r}; rename that class.")
     return text
-
-
-def _text(name: Any) -> str:
-    """Return a name as text, a date in ISO format."""
-    if isinstance(name, bytes):
-        return name.decode(errors="surrogateescape")
-    if isinstance(name, str):
-        return str.__str__(name)  # of an enumeration of texts: its value
-    if isinstance(name, np.datetime64):
-        if np.isnat(name):
-            return "NaT"
-        return _text(name.astype("datetime64[us]").item())
-    if isinstance(name, datetime.date | datetime.datetime):
-        # of midnight the day alone, as tables have it
-        return name.isoformat().removesuffix("T00:00:00")
-    return str(name)
-
-
-def _key_of_text(text: str) -> Key:
-    """Return the number that a text reads as, else the text without outer blanks."""
-    text = text.strip()
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if text in ("False", "True"):
-        return int(text == "True")
-    if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
-        return _key_of_number(float(text))
-    return text
-
-
-def _key_of_number(number: Any) -> Key:
-    """Return a number as an integer, a float, or the text of NaN or infinity.
-
-    A whole number becomes an integer.
-    """
-    if not math.isfinite(number):
-        return str(float(number))
-    rounded = int(number)
-    if rounded == number:
-        return rounded
-    return float(number)

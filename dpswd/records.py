@@ -547,8 +547,25 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
 def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
     check_types(table)
-    cells = {str(name): X[name].tolist() for name in X.columns}
+    cells = {str(name): python_cells(X[name].tolist, str(name), "X", table) for name in X.columns}
     return table_records(table.numbers(cells, "X", first_line=0), table)
+
+
+def python_cells(convert: Callable[[], list[Any]], name: str, data: str, table: Table) -> list[Any]:
+    """Return the cells of a column as values of Python; none of a column that is left out.
+
+    Raises:
+        InputError: If Python has no value for a cell, such as a date after the year 9999.
+    """
+    if name in table.left_out:
+        return []
+    try:
+        return convert()
+    except (ArithmeticError, ValueError):
+        raise InputError(
+            f"Expected cells that Python can hold in column {name} of {data}, got another one, "
+            "such as a date outside of the years 1 to 9999; correct it."
+        ) from None
 
 
 def check_types(table: Table) -> None:

@@ -1,10 +1,12 @@
 """Columns of all kinds: cells to numbers and back, each cell by itself."""
 
 import datetime
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 
 from dpswd import PrivateGenerator, PrivateRecords
@@ -316,3 +318,89 @@ def test_the_report_has_the_facts_in_words(tmp_path):
     assert "patient: left out; admitted: date from 2020-01-01 to 2020-12-31; sex: F or M" in report
     assert "bmi: numeric from 10 to 60, may be missing" in report
     assert "The bounds of the columns" not in report
+
+
+# One odd cell makes NumPy, pandas and pyarrow hold all cells of a column in another type.
+
+
+def spelled(kind, values):
+    """Return the values as a column of a frame, in the type that they have together."""
+    pd = pytest.importorskip("pandas")
+    if kind == "csv":
+        import io
+
+        return pd.read_csv(io.StringIO("a\n" + "\n".join(map(str, values)) + "\n"))
+    if kind == "numpy":
+        return pd.DataFrame({"a": np.array(values)})
+    pa = pytest.importorskip("pyarrow")
+    return pa.table({"a": values})
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "values", "odd"),
+    [
+        ("csv", {"kind": "nominal", "categories": [1, 2, 3]}, ["1.0", "2.0", "3.0"], "X"),
+        ("csv", {"kind": "nominal", "categories": ["1", "2"]}, ["01", "02", "01"], "X"),
+        ("numpy", {"kind": "nominal", "categories": [1, 2]}, [1.0, 2.0, 1.0], "X"),
+        ("numpy", {"kind": "nominal", "categories": [True, False]}, [True, False, True], 2.5),
+        ("csv", {"low": 0, "high": 9, "missing": "-9"}, ["-9.0", "3.0", "-9.0"], "nUll"),
+        (
+            "arrow",
+            {"kind": "nominal", "categories": ["1", "2"]},
+            [Decimal("1"), Decimal("2"), Decimal("1")],
+            Decimal("1.5"),
+        ),
+    ],
+)
+def test_the_type_of_all_cells_does_not_change_how_one_is_read(kind, facts, values, odd):
+    facts = {"a": facts | {"dtype": "object"}}
+    as_they_are = PrivateRecords(spelled(kind, [*values, values[0]]), columns=facts)
+    with_odd_cell = PrivateRecords(spelled(kind, [*values, odd]), columns=facts)
+    first = torch.arange(len(values))
+    assert torch.equal(as_they_are.open_records(first)[0], with_odd_cell.open_records(first)[0])
+    assert len(as_they_are.open_records(first)[0].unique()) > 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"kind": "integer", "low": 2**60, "high": 2**60 + 1000, "missing": True},
+        {"kind": "nominal", "categories": [2**60 + 1, 2**60 + 2], "missing": True},
+        {"low": 0, "high": 9, "decimal_mark": ",", "missing": True},
+    ],
+)
+def test_floats_in_which_a_value_was_changed_are_refused(facts):
+    pd = pytest.importorskip("pandas")
+    cells = [2**60 + 1, 2**60 + 2, None]
+    if "decimal_mark" in facts:
+        cells = [1.5, 2.5, None]
+    with pytest.raises(InputError, match="column a of X, got another cell in line 0"):
+        PrivateRecords(pd.DataFrame({"a": cells}), columns={"a": facts | {"dtype": "object"}})
+
+
+def test_units_beyond_2_53_are_no_floats():
+    with pytest.raises(InputError, match="a float beyond 2\\^53"):
+        PrivateRecords(np.zeros((3, 2)), unit=[2.0**60, 2.0**60, 7.5])
+
+
+def test_cells_that_python_cannot_hold_are_refused_without_their_value():
+    pa = pytest.importorskip("pyarrow")
+    days = pa.array([1073741824, 12000], pa.int32()).cast(pa.date32())
+    table = pa.table({"d": days, "w": [0.5, 0.5]})
+    facts = {
+        "d": {"kind": "date", "low": "2000-01-01", "high": "2020-01-01"},
+        "w": {"low": 0, "high": 1},
+    }
+    with pytest.raises(InputError, match="column d of X") as error:
+        PrivateRecords(table, columns=facts)
+    assert "1073741824" not in str(error.value)
+    left_out = PrivateRecords(table, columns=facts | {"d": {"kind": "identifier"}})
+    assert left_out.shape == (1,)
+
+
+def test_a_refusal_tells_no_byte_of_a_cell(tmp_path):
+    (tmp_path / "b.csv").write_bytes(b"d,x\n2001-01-01,1\n2001-01-0\xe9,1\n")
+    with pytest.raises(InputError, match="not UTF-8") as error:
+        read(tmp_path / "b.csv", columns={"d": {"kind": "identifier"}, "x": {"low": 0, "high": 2}})
+    assert "e9" not in str(error.value)
+    assert "position" not in str(error.value)

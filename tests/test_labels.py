@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 
 from dpswd import InputError, PrivateRecords
-from dpswd._labels import as_classes, as_labels, class_array, class_positions, label_key
+from dpswd._keys import label_key
+from dpswd._labels import as_classes, as_labels, class_array, class_positions
 from dpswd.data import read
 
 RARE = ["1", "2", "3", "X"]  # the last one is a class of few records

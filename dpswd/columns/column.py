@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpswd._keys import Key, label_key
 from dpswd.errors import InputError
 
 # Facts that a column of each kind may state, besides those of every included column.
@@ -39,6 +40,10 @@ _FAR = 2**20
 _FAR_WIDTHS = 16
 # Significant digits of a numeric column where no decimals are stated.
 _DIGITS = 5
+# Float64 holds integers exactly below this one.
+_EXACT = 2.0**53
+# Largest width of bounds, whose square float32 still holds.
+_LARGEST_WIDTH = 1e18
 _SECONDS = {"date": 86_400, "datetime": 1}
 _EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -132,19 +137,20 @@ class Column:
 
     def _check_categories(self) -> None:
         """Refuse repeated categories, and a number of them that the kind cannot have."""
-        texts = [_text(category) for category in self.categories]
-        if len(set(texts)) < len(texts):
+        keys = [label_key(category) for category in self.categories]
+        if len(set(keys)) < len(keys):
             raise InputError(
-                f"Expected different categories of column {self.name}, got a repeated one."
+                f"Expected different categories of column {self.name}, got a repeated one; 1, 1.0, "
+                "'01' and True are the same."
             )
-        if self.kind == "nominal" and not texts:
+        if self.kind == "nominal" and not keys:
             raise InputError(
                 f"Expected categories of the nominal column {self.name}, got none; list what a "
                 "cell can be."
             )
-        if self.kind == "binary" and len(texts) not in (0, 2):
+        if self.kind == "binary" and len(keys) not in (0, 2):
             raise InputError(
-                f"Expected two categories of the binary column {self.name}, got {len(texts)}; "
+                f"Expected two categories of the binary column {self.name}, got {len(keys)}; "
                 "a column of more is nominal."
             )
 
@@ -172,7 +178,7 @@ class Column:
             width = self._coordinate(high) - self._coordinate(low)
         except (AttributeError, TypeError, ValueError, OverflowError):
             width = math.nan
-        if not 0 < width < math.inf:
+        if not 0 < width < _LARGEST_WIDTH:
             expected = {"date": " as dates in ISO format", "datetime": " as dates in ISO format"}
             expected["integer"] = " as whole numbers"
             raise InputError(
@@ -311,21 +317,17 @@ class Column:
         if self.kind == "binary" and not self.categories:
             return [0, 1]
         categories = list(self.categories)
-        if self.kind == "nominal" and self.other and _OTHER not in map(_text, categories):
+        if self.kind == "nominal" and self.other and _OTHER not in map(label_key, categories):
             categories.append(_OTHER)
         return categories
 
     @cached_property
-    def _numbers_of_categories(self) -> Mapping[str, float]:
-        """Number of each category by its text; empty for other kinds."""
-        numbers: dict[str, float] = {}
-        if not self.has_categories:
-            return numbers
-        for position, category in enumerate(self._listed):
-            numbers[_text(category)] = self._first + position
-        if self.kind == "binary" and not self.categories:
-            numbers["False"] = numbers["0"]
-            numbers["True"] = numbers["1"]
+    def _numbers_of_categories(self) -> Mapping[Key, float]:
+        """Number of each category by its key; empty for other kinds."""
+        numbers: dict[Key, float] = {}
+        if self.has_categories:
+            for position, category in enumerate(self._listed):
+                numbers[label_key(category)] = self._first + position
         return numbers
 
     def numbers(self, cells: Any, data: str, first_line: int = 1) -> NDArray[np.float64]:
@@ -359,25 +361,33 @@ class Column:
 
     def _number(self, cell: Any) -> float:
         """Return the number of one cell; ValueError if it does not fit."""
-        text = _text(cell)
-        is_value = not isinstance(cell, str)
-        is_missing_value = is_value and text in _MISSING_VALUES
-        if text in self._numbers_of_categories and not is_missing_value:
-            return self._numbers_of_categories[text]
-        if is_missing_cell(cell) or text == self.missing:
+        if self.has_categories and not _is_missing_value(cell):
+            key = label_key(cell)
+            if key in self._numbers_of_categories:
+                return self._numbers_of_categories[key]
+        if self._is_missing(cell):
             if not self.missing:
                 raise ValueError("a missing cell")
             return self._missing_number
+        if self.kind != "numeric" and _is_rounded(cell):
+            raise ValueError("an integer that a float has rounded")
         if self.kind == "nominal" and self.other:
             return self._numbers_of_categories[_OTHER]
         if self.has_categories:
             raise ValueError("no category")
         number = self._coordinate(cell, self.format) - self._origin
-        if self.kind != "numeric":
-            number = round(number)
         if math.isnan(number):
             raise ValueError("no number")
-        return min(max(number, self._first), self._last)
+        limited = min(max(number, self._first), self._last)
+        if self.kind != "numeric":
+            return round(limited)
+        return limited
+
+    def _is_missing(self, cell: Any) -> bool:
+        """Return whether a cell is missing, by the general rules or by the text that is stated."""
+        if is_missing_cell(cell):
+            return True
+        return isinstance(self.missing, str) and label_key(cell) == label_key(self.missing)
 
     def _coordinate(self, cell: Any, date_format: str = "") -> float:
         """Return a number, or a date as days or seconds after 1970."""
@@ -385,6 +395,8 @@ class Column:
             elapsed = _moment(cell, date_format) - _EPOCH
             return math.floor(elapsed.total_seconds() / _SECONDS[self.kind])
         if not isinstance(cell, str):
+            if self.decimal_mark != "." and not isinstance(cell, int | np.integer):
+                raise ValueError("a float, in which another decimal mark was read")
             return _number_of(cell)
         if "_" in cell:  # Python reads 1_5 as 15
             raise ValueError("an underscore")
@@ -485,6 +497,11 @@ def is_missing_cell(cell: Any) -> bool:
 def _is_missing_value(cell: Any) -> bool:
     """Return whether a cell is None, NaN, or NaT or NA of pandas; no text is."""
     return not isinstance(cell, str) and str(cell) in _MISSING_VALUES
+
+
+def _is_rounded(cell: Any) -> bool:
+    """Return whether a cell is a float so large that an integer would have been rounded in it."""
+    return isinstance(cell, float | np.floating) and _EXACT <= abs(float(cell)) < math.inf
 
 
 def _number_of(value: Any) -> int | float:

@@ -199,7 +199,7 @@ def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Reco
     """Return test records whose classes have the numbers of the synthetic ones."""
     import torch
 
-    from dpswd._labels import label_key
+    from dpswd._keys import label_key
     from dpswd.files.export import folder_names
 
     numbers = {label_key(name): number for number, name in enumerate(synthetic)}

@@ -12,7 +12,7 @@ from dpswd._labels import Labels, as_labels
 from dpswd.columns import Table
 from dpswd.data.reading import ReadOptions, ReadRecords, damaged_as_input_error, report_name
 from dpswd.errors import InputError
-from dpswd.records import check_types, frame_table, table_records
+from dpswd.records import check_types, frame_table, python_cells, table_records
 
 ARROW_FORMATS = {".parquet": "parquet", ".feather": "feather"}  # by ending, as pyarrow names them
 _ROWS_AT_ONCE = 20_000  # whose cells are in memory as objects of Python
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 20_000  # whose cells are in memory as objects of Python
 
 def arrow_column_names(path: Path) -> list[str]:
     """Return the names of the columns of a file."""
-    with damaged_as_input_error(path):
+    with damaged_as_input_error(path, "content that does not fit its format"):
         return list(_dataset(path).schema.names)
 
 
@@ -32,7 +32,7 @@ def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
     Raises:
         InputError: If the file cannot be read, or its columns do not fit the options.
     """
-    with damaged_as_input_error(path):
+    with damaged_as_input_error(path, "content that does not fit its format"):
         dataset = _dataset(path)
         names = list(dataset.schema.names)
         for option, name in (("target", options.target), ("unit", options.unit)):
@@ -90,7 +90,9 @@ def _read_cells(dataset: Any, path: Path, options: ReadOptions, table: Table) ->
     numbers = []
     n_rows = 0
     for batch in dataset.to_batches(batch_size=_ROWS_AT_ONCE):
-        columns = batch.to_pydict()
+        columns = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            columns[name] = python_cells(column.to_pylist, name, str(path), table)
         if options.target is not None:
             label_cells += columns.pop(options.target)
         if options.unit is not None:

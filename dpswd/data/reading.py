@@ -26,6 +26,7 @@ from dpswd.units import Units
 
 # NumPy, zipfile and csv raise these on damaged files.
 _DAMAGED = (
+    ArithmeticError,
     AttributeError,
     EOFError,
     KeyError,
@@ -207,14 +208,23 @@ def report_name(path: Path) -> str:
 
 
 @contextmanager
-def damaged_as_input_error(path: Path) -> Iterator[None]:
-    """Turn the errors of NumPy, zipfile and csv on a damaged file into an InputError."""
+def damaged_as_input_error(path: Path, reason: str = "") -> Iterator[None]:
+    """Turn the errors of NumPy, zipfile, csv and pyarrow on a damaged file into an InputError.
+
+    Args:
+        path: The file.
+        reason: What is said of the file. Errors of tables have parts of cells in their text, those
+            of NumPy do not.
+    """
     try:
         yield
     except InputError:
         raise
     except _DAMAGED as error:
-        reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        if not reason:
+            reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
         raise InputError(
             f"Expected a readable file at {path}, got: {reason}; write it again."
         ) from None

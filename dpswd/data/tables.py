@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from dpswd._arrays import MIXED, convert
-from dpswd._labels import Key, Labels, as_classes, as_labels, label_key
+from dpswd._keys import Key, label_key
+from dpswd._labels import Labels, as_classes, as_labels
 from dpswd._layout import Array, Layout
 from dpswd.columns import Table
 from dpswd.data.arrow_files import ARROW_FORMATS, arrow_column_names
@@ -29,6 +30,7 @@ from dpswd.records import table_records
 # Ends of sentences.
 TARGET = "name the column of classes by target= (--target)"
 UNIT = "name the column of persons by unit= (--unit)"
+_NO_TABLE = "text that is not UTF-8, or no table of cells"
 _ADD_NAMES = "write a line of names above the records"
 
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
@@ -181,7 +183,10 @@ def _lines(path: Path) -> Iterator[list[str]]:
     A quotation mark that is not closed would make one cell of all lines up to the next mark, so
     that one record would hide others. A line break in a cell is therefore refused.
     """
-    with damaged_as_input_error(path), path.open(newline="", encoding="utf-8-sig") as file:
+    with (
+        damaged_as_input_error(path, _NO_TABLE),
+        path.open(newline="", encoding="utf-8-sig") as file,
+    ):
         first_line = file.readline()
         file.seek(0)
         delimiter = max(_DELIMITERS, key=first_line.count)

@@ -16,7 +16,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpswd._arrays import as_array, as_records, layout_of
-from dpswd._labels import is_missing, label_key
+from dpswd._keys import label_key
+from dpswd._labels import is_missing
 from dpswd._layout import Array, Layout, column_order
 from dpswd._progress import say
 from dpswd._validate import at_least, nonnegative

@@ -28,6 +28,7 @@ _MOST_TICKS = 6
 _TICK_WIDTH = 12
 _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
+_LEAST_WIDTH = 1e-3  # of all bins, over the largest value
 _INCHES = 2.2  # side of a histogram
 _FONT_SIZE = 14  # of names beside and above images, in pixels
 _GAP = 8  # pixels between a name and the images
@@ -154,6 +155,18 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     return images
 
 
+def _edges(values: Array) -> Array:
+    """Return the edges of the bins; those around values that are nearly equal have a width."""
+    low = float(values.min())
+    high = float(values.max())
+    least = max(1.0, abs(low), abs(high)) * _LEAST_WIDTH
+    if high - low < least:
+        middle = (low + high) / 2
+        low = middle - least
+        high = middle + least
+    return np.linspace(low, high, _N_BINS + 1)
+
+
 def _mark_cells(axes: Any, column: Column) -> None:
     """Name categories, dates and missing cells on the axis of a column.
 
@@ -199,7 +212,7 @@ def save_columns(
     all_axes = picture.subplots(n_down, n_across, squeeze=False).flatten()
     for column, axes in enumerate(all_axes[:n_columns]):
         values = [rows[:, column] for rows in all_rows]
-        edges = np.histogram_bin_edges(np.concatenate(values), _N_BINS)
+        edges = _edges(np.concatenate(values))
         title = str(names[column]) if names else f"column {column}"
         for name, of_part in zip(parts, values, strict=True):
             style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(name)}

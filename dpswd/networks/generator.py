@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpswd._labels import class_positions, label_key
+from dpswd._keys import label_key
+from dpswd._labels import class_positions
 from dpswd._layout import Layout
 from dpswd._provenance import track_runs
 from dpswd._validate import at_least, choice, positive

@@ -57,3 +57,8 @@ def test_columns_have_one_colour_per_side_and_a_log_axis_where_one_bin_is_full(t
     # on a linear axis, the full bin alone is visible: about 0.05 of the area of all bins
     save_columns(tmp_path / "full.png", {"synthetic": full}, ["gain"])
     assert reddish(tmp_path / "full.png") > 0.08 * reddish(tmp_path / "one.png")
+
+
+def test_columns_of_one_large_value_have_a_picture(tmp_path):
+    save_columns(tmp_path / "columns.png", {"synthetic": np.full((5, 1), 2.0**53)}, ["a"])
+    assert (tmp_path / "columns.png").stat().st_size > 1000

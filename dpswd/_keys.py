@@ -1,0 +1,78 @@
+"""Keys of labels and cells: functions of one value alone, equal in every type of array.
+
+NumPy and pandas hold the integers 1 and 2 as floats beside a missing value, and as text beside a
+text. A comparison of keys sees the same value in all of these, so that one record cannot change how
+the values of others are read. The table of :mod:`dpswd._labels` has examples.
+"""
+
+import datetime
+import math
+import re
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+Key = int | float | str
+
+_INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+
+
+def label_key(label: Any) -> Key:
+    """Return the key of a label or of the name of a class, as the table of dpswd._labels has it."""
+    if isinstance(label, np.datetime64):
+        return plain_text(label)
+    if isinstance(label, np.floating):
+        # The text of a float32 is the shortest decimal number that reads as it: 0.1, not
+        # 0.10000000149.
+        return _key_of_text(str(label))
+    if hasattr(label, "item"):
+        label = label.item()
+    if isinstance(label, Integral):
+        return int(label)
+    if isinstance(label, Real | Decimal):
+        return key_of_number(label)
+    return _key_of_text(plain_text(label))
+
+
+def plain_text(name: Any) -> str:
+    """Return a name as text, a date in ISO format."""
+    if isinstance(name, bytes):
+        return name.decode(errors="surrogateescape")
+    if isinstance(name, str):
+        return str.__str__(name)  # of an enumeration of texts: its value
+    if isinstance(name, np.datetime64):
+        if np.isnat(name):
+            return "NaT"
+        return plain_text(name.astype("datetime64[us]").item())
+    if isinstance(name, datetime.date | datetime.datetime):
+        # of midnight the day alone, as tables have it
+        return name.isoformat().removesuffix("T00:00:00")
+    return str(name)
+
+
+def _key_of_text(text: str) -> Key:
+    """Return the number that a text reads as, else the text without outer blanks."""
+    text = text.strip()
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if text in ("False", "True"):
+        return int(text == "True")
+    if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
+        return key_of_number(float(text))
+    return text
+
+
+def key_of_number(number: Any) -> Key:
+    """Return a number as an integer, a float, or the text of NaN or infinity.
+
+    A whole number becomes an integer.
+    """
+    if not math.isfinite(number):
+        return str(float(number))
+    rounded = int(number)
+    if rounded == number:
+        return rounded
+    return float(number)
