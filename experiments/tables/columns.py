@@ -29,7 +29,10 @@ def tables_mixed(result: Result) -> str:
     table.number("shares", "share_error", form=".3f")
     table.number("missing", "missing_error", form=".3f")
     table.number("s", "seconds", form=".1f")
-    note = f"26,000 records, three seeds, {result['machine']['cores']} CPU cores"
+    note = (
+        f"26,000 records, three seeds (MST and AIM: one), {result['machine']['cores']} CPU cores "
+        "that were busy with other work"
+    )
     command = "tables_adult --only mixed"
     return with_origin(table, result, rows, note=note, command=command)
 
