@@ -24,7 +24,7 @@ Unreadable = Literal["refuse", "zero"]
 # The end of a sentence about tables that hold more than numbers.
 MIXED = (
     "state categories, dates and missing cells by columns= (--columns FILE of generate, evaluate "
-    "and attack), or pass the columns of numbers only"
+    "and attack; adapt and predict read numbers only), or pass the columns of numbers only"
 )
 
 _CHANNELS = (1, 3)  # numbers of channels of an image

@@ -1,4 +1,6 @@
-"""Keys of labels and cells: functions of one value alone, equal in every type of array.
+"""Keys of labels and cells: functions of one value alone.
+
+They are equal in every type of array.
 
 NumPy and pandas hold the integers 1 and 2 as floats beside a missing value, and as text beside a
 text. A comparison of keys sees the same value in all of these, so that one record cannot change how
@@ -21,7 +23,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNOR
 
 
 def label_key(label: Any) -> Key:
-    """Return the key of a label or of the name of a class, as the table of dpswd._labels has it."""
+    """Return the key of a label, a class or a cell: see the table of dpswd._labels."""
     if isinstance(label, np.datetime64):
         return plain_text(label)
     if isinstance(label, np.floating):

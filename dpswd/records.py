@@ -552,7 +552,7 @@ def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
 
 
 def python_cells(convert: Callable[[], list[Any]], name: str, data: str, table: Table) -> list[Any]:
-    """Return the cells of a column as values of Python; none of a column that is left out.
+    """Return the cells of a column as values of Python; none of one left out.
 
     Raises:
         InputError: If Python has no value for a cell, such as a date after the year 9999.

@@ -384,7 +384,7 @@ class Column:
         return limited
 
     def _is_missing(self, cell: Any) -> bool:
-        """Return whether a cell is missing, by the general rules or by the text that is stated."""
+        """Return whether a cell is missing, by general rules or the stated text."""
         if is_missing_cell(cell):
             return True
         return isinstance(self.missing, str) and label_key(cell) == label_key(self.missing)
@@ -500,7 +500,7 @@ def _is_missing_value(cell: Any) -> bool:
 
 
 def _is_rounded(cell: Any) -> bool:
-    """Return whether a cell is a float so large that an integer would have been rounded in it."""
+    """Return whether a cell is a float in which an integer may be rounded."""
     return isinstance(cell, float | np.floating) and _EXACT <= abs(float(cell)) < math.inf
 
 

@@ -21,6 +21,8 @@ def read_facts(path: Path) -> dict[str, Any]:
     Raises:
         InputError: If the file cannot be read.
     """
+    if not path.exists():
+        raise InputError(f"Expected a file of columns at {path}, got no such file; check the path.")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError):

@@ -16,6 +16,10 @@ from dpswd.errors import InputError
 
 # Most categories of a nominal column in a draft; a column of more text is taken for an identifier.
 _MAX_CATEGORIES = 50
+# A fact that the cells do not show.
+_UNKNOWN = "fill in"
+# Formats of dates that a draft knows, ISO first.
+_DATE_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -54,6 +58,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
         "without the records, then\n# take the line draft out. docs/tables.md has the kinds.\n"
     )
+    for name, cells in columns.items():
+        texts = sorted({cell.strip() for cell in cells if is_missing_cell(cell)} - {""})
+        if texts:
+            comment += (
+                f"# Column {name}: {', '.join(texts)} counts as a missing cell; list it as a "
+                "category if it is one.\n"
+            )
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
@@ -97,16 +108,67 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
         return draft
     if kind in ("binary", "nominal"):
         draft["categories"] = distinct
-    elif kind in ("date", "datetime") or not all(map(_is_number, distinct)):
-        draft["low"] = min(distinct, default="")
-        draft["high"] = max(distinct, default="")
+    elif kind in ("date", "datetime"):
+        draft |= _draft_of_dates(distinct, kind)
     else:
-        numbers = [float(value) for value in distinct]
-        draft["low"] = _plain(min(numbers, default=0.0))
-        draft["high"] = _plain(max(numbers, default=1.0))
+        draft |= _draft_of_numbers(distinct)
     if len(values) < len(cells):
         draft["missing"] = True
     return draft
+
+
+def _draft_of_dates(distinct: Sequence[str], kind: str) -> dict[str, Any]:
+    """Return bounds in ISO format, and the format of the cells if it is another one."""
+    date_format = _format_of_dates(distinct)
+    if date_format is None:
+        return {"low": _UNKNOWN, "high": _UNKNOWN, "format": _UNKNOWN}
+    moments = [_moment(value, date_format) for value in distinct]
+    if kind == "date":
+        bounds = [moment.date().isoformat() for moment in moments]
+    else:
+        bounds = [moment.isoformat(sep=" ") for moment in moments]
+    draft = {"low": min(bounds, default=_UNKNOWN), "high": max(bounds, default=_UNKNOWN)}
+    if date_format:
+        draft["format"] = date_format
+    return draft
+
+
+def _draft_of_numbers(distinct: Sequence[str]) -> dict[str, Any]:
+    """Return bounds, and the decimal mark of the cells if it is a comma."""
+    draft: dict[str, Any] = {}
+    values = list(distinct)
+    if _have_decimal_commas(distinct):
+        values = [value.replace(",", ".") for value in distinct]
+        draft["decimal_mark"] = ","
+    if not values or not all(map(_is_number, values)):
+        return {"low": _UNKNOWN, "high": _UNKNOWN}
+    numbers = [float(value) for value in values]
+    return {"low": _plain(min(numbers)), "high": _plain(max(numbers)), **draft}
+
+
+def _have_decimal_commas(distinct: Sequence[str]) -> bool:
+    """Return whether all cells are numbers with at most one comma, and some have one."""
+    has_comma = any("," in value for value in distinct)
+    return has_comma and all(_is_number(value.replace(",", ".")) for value in distinct)
+
+
+def _format_of_dates(distinct: Sequence[str]) -> str | None:
+    """Return the first format that reads all cells, "" for ISO; ``None`` if none does."""
+    for date_format in _DATE_FORMATS:
+        try:
+            for value in distinct:
+                _moment(value, date_format)
+        except ValueError:
+            continue
+        return date_format
+    return None
+
+
+def _moment(cell: str, date_format: str) -> datetime.datetime:
+    """Return the date of a cell; ValueError if it has another format."""
+    if date_format:
+        return datetime.datetime.strptime(cell, date_format)
+    return datetime.datetime.fromisoformat(cell)
 
 
 def _guessed_kind(distinct: Sequence[str]) -> str:
@@ -116,7 +178,9 @@ def _guessed_kind(distinct: Sequence[str]) -> str:
     if distinct and all(map(_is_number, distinct)):
         is_whole = all(float(value).is_integer() for value in distinct)
         return "integer" if is_whole else "numeric"
-    if distinct and all(map(_is_date, distinct)):
+    if _have_decimal_commas(distinct):
+        return "numeric"
+    if distinct and _format_of_dates(distinct) is not None:
         return "datetime" if any(":" in value for value in distinct) else "date"
     return "nominal" if len(distinct) <= _MAX_CATEGORIES else "identifier"
 
@@ -127,15 +191,6 @@ def _is_number(cell: str) -> bool:
         return math.isfinite(float(cell))
     except ValueError:
         return False
-
-
-def _is_date(cell: str) -> bool:
-    """Return whether a cell is a date in ISO format."""
-    try:
-        datetime.datetime.fromisoformat(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _plain(number: float) -> float | int:

@@ -63,6 +63,11 @@ class ReadOptions:
         choice(("refuse", "zero"), unreadable=self.unreadable)
         if self.columns is not None:
             check_unreadable(self.unreadable)
+        if self.columns is not None and self.target in self.columns.names:
+            raise InputError(
+                f"Expected facts of other columns than the target {self.target}, got facts of it, "
+                "too; take it out of the facts."
+            )
         if self.unit is None and self.per_unit != 1:
             raise InputError(
                 f"Expected unit (--unit) with per_unit={self.per_unit!r}, got none; "
@@ -209,7 +214,9 @@ def report_name(path: Path) -> str:
 
 @contextmanager
 def damaged_as_input_error(path: Path, reason: str = "") -> Iterator[None]:
-    """Turn the errors of NumPy, zipfile, csv and pyarrow on a damaged file into an InputError.
+    """Turn the errors of readers on a damaged file into an InputError.
+
+    They are those of NumPy, zipfile, csv and pyarrow.
 
     Args:
         path: The file.

@@ -70,7 +70,7 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
         InputError: If the file has no names of columns.
     """
     if path.suffix.lower() != ".csv" or not path.is_file():
-        raise InputError(f"Expected a .csv file, got {path}; check the path.")
+        raise InputError(f"Expected a .csv file, got {path}; check the path, or write it as .csv.")
     lines = _lines(path)
     header = _header(next(lines, []), path)
     if not header:

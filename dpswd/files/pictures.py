@@ -156,7 +156,7 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
 
 
 def _edges(values: Array) -> Array:
-    """Return the edges of the bins; those around values that are nearly equal have a width."""
+    """Return the edges of the bins, which have a width around equal values, too."""
     low = float(values.min())
     high = float(values.max())
     least = max(1.0, abs(low), abs(high)) * _LEAST_WIDTH

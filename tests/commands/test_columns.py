@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from dpswd.commands.main import main
 
@@ -86,3 +87,32 @@ def test_a_mistake_is_named(table, capsys, options, message):
     assert main(["columns", *options]) == 2
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in table.parent.iterdir()) == ["people.csv"]
+
+
+def test_a_draft_knows_german_dates_and_numbers(table, capsys):
+    lines = ["day;dose;school;lab"]
+    lines += [f"{1 + i % 28:02d}.03.2021;{i},5;{'none' if i % 2 else 'a'};?{i}" for i in range(90)]
+    (table.parent / "german.csv").write_text("\n".join(lines) + "\n")
+    assert main(["columns", "german.csv", "--out", "g.yaml", "--kinds", "lab=numeric"]) == 0
+    text = (table.parent / "g.yaml").read_text()
+    assert "# Column school: none counts as a missing cell" in text
+    drafts = yaml.safe_load(text)
+    assert drafts["day"]["format"] == "%d.%m.%Y"
+    assert (str(drafts["day"]["low"]), str(drafts["day"]["high"])) == ("2021-03-01", "2021-03-28")
+    assert drafts["dose"] == {
+        "kind": "numeric",
+        "draft": True,
+        "low": 0.5,
+        "high": 89.5,
+        "decimal_mark": ",",
+    }
+    assert drafts["lab"]["low"] == "fill in"
+
+
+def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):
+    (table.parent / "columns.yaml").write_text("sick: {kind: binary, categories: [no, yes]}\n")
+    assert generate("--out", "run") == 2
+    assert "take it out of the facts" in capsys.readouterr().err
+    (table.parent / "columns.yaml").unlink()
+    assert generate("--out", "run") == 2
+    assert "no such file; check the path" in capsys.readouterr().err
