@@ -547,18 +547,25 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
 def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
     check_types(table)
-    cells = {str(name): python_cells(X[name].tolist, str(name), "X", table) for name in X.columns}
+    cells: dict[str, list[Any]] = {}
+    for name in map(str, X.columns):
+        cells[name] = []
+        if name not in table.left_out:
+            cells[name] = python_cells(X[name].tolist, name, "X")
     return table_records(table.numbers(cells, "X", first_line=0), table)
 
 
-def python_cells(convert: Callable[[], list[Any]], name: str, data: str, table: Table) -> list[Any]:
-    """Return the cells of a column as values of Python; none of one left out.
+def python_cells(convert: Callable[[], list[Any]], name: str, data: str) -> list[Any]:
+    """Return the cells of a column as values of Python.
+
+    Args:
+        convert: Function that converts the cells.
+        name: Name of the column, for messages.
+        data: Name of the table, for messages.
 
     Raises:
         InputError: If Python has no value for a cell, such as a date after the year 9999.
     """
-    if name in table.left_out:
-        return []
     try:
         return convert()
     except (ArithmeticError, ValueError):

@@ -39,7 +39,8 @@ from experiments.tables import write_tables
 
 OUT = Path("runs/experiments")
 CPUINFO = Path("/proc/cpuinfo")
-# Options that every experiment accepts; it does not see those that are none of its arguments.
+# Options that every experiment accepts; those that are not among its arguments
+# are left out.
 COMMON_OPTIONS = {"data": Path, "quick": bool, "full": bool}
 
 

@@ -90,12 +90,12 @@ def test_columns_are_matched_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "cell", "message"),
     [
-        ("bmi", "heavy", "a number in column bmi of .*line 4"),
+        ("bmi", "heavy", "a number in column bmi of .*got a cell of another form in line 4"),
         ("bmi", "1_5", "a number in column bmi of .*line 4"),
-        ("cost", "", "a number in column cost of .*line 4"),
-        ("sex", "X", "F or M in column sex of .*line 4"),
+        ("cost", "", "a number in column cost of .*got a missing cell in line 4"),
+        ("sex", "X", "F or M in column sex of .*got a cell that is no category in line 4"),
         ("admitted", "31.01.2020", "a date .* in column admitted of .*line 4"),
-        ("admitted", "2020-02-01T00:00:00+01:00", "no time zone"),
+        ("admitted", "2020-02-01T00:00:00+01:00", "got a time with a time zone in line 4"),
     ],
 )
 def test_a_cell_that_does_not_fit_is_named_by_its_line_without_its_value(
@@ -366,6 +366,7 @@ def test_the_type_of_all_cells_does_not_change_how_one_is_read(kind, facts, valu
     [
         {"kind": "integer", "low": 2**60, "high": 2**60 + 1000, "missing": True},
         {"kind": "nominal", "categories": [2**60 + 1, 2**60 + 2], "missing": True},
+        {"kind": "nominal", "categories": [2**60, 2**60 + 1, 2**60 + 2], "missing": True},
         {"low": 0, "high": 9, "decimal_mark": ",", "missing": True},
     ],
 )
@@ -374,7 +375,7 @@ def test_floats_in_which_a_value_was_changed_are_refused(facts):
     cells = [2**60 + 1, 2**60 + 2, None]
     if "decimal_mark" in facts:
         cells = [1.5, 2.5, None]
-    with pytest.raises(InputError, match="column a of X, got another cell in line 0"):
+    with pytest.raises(InputError, match="column a of X, got a float"):
         PrivateRecords(pd.DataFrame({"a": cells}), columns={"a": facts | {"dtype": "object"}})
 
 

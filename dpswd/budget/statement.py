@@ -101,7 +101,7 @@ class RunStatement:
         """Return the guarantee of weights that depend on this run.
 
         It is that of all runs that the weights have seen. If the weights have seen other runs, too,
-        the numbers are those of the shared ledger; without one there are none.
+        the numbers are those of the shared ledger. Without a shared ledger, they are left out.
         """
         guarantee = self.guarantee
         if set(guarantee.weights_from_runs) - {guarantee.run}:

@@ -349,32 +349,43 @@ class Column:
                 continue
             try:
                 numbers[index] = self._number(cell)
+            except _UnfitCellError as unfit:
+                raise self._refusal(str(unfit), data, first_line + index) from None
             except (AttributeError, TypeError, ValueError, OverflowError):
-                raise InputError(
-                    f"Expected {self._expected_cell()} in column {self.name} of {data}, got "
-                    f"another cell in line {first_line + index}; correct it, or the facts of the "
-                    f"column ({', '.join(self._facts_of_kind())})."
-                ) from None
+                # The text of an error of Python has the value of the cell.
+                raise self._refusal("a cell of another form", data, first_line + index) from None
             if isinstance(cell, str):
                 known[cell] = float(numbers[index])
         return numbers
 
+    def _refusal(self, reason: str, data: str, line: int) -> InputError:
+        """Return the error of a cell that does not fit; it names the line, not the cell."""
+        return InputError(
+            f"Expected {self._expected_cell()} in column {self.name} of {data}, got {reason} in "
+            f"line {line}; correct it, or the facts of the column "
+            f"({', '.join(self._facts_of_kind())})."
+        )
+
     def _number(self, cell: Any) -> float:
-        """Return the number of one cell; ValueError if it does not fit."""
+        """Return the number of one cell.
+
+        Raises:
+            ValueError: If the cell does not fit. An :class:`_UnfitCellError` says why.
+        """
+        if self.kind != "numeric" and _is_rounded(cell):
+            raise _UnfitCellError("a float in which a whole number beyond 2^53 may be rounded")
         if self.has_categories and not _is_missing_value(cell):
             key = label_key(cell)
             if key in self._numbers_of_categories:
                 return self._numbers_of_categories[key]
         if self._is_missing(cell):
             if not self.missing:
-                raise ValueError("a missing cell")
+                raise _UnfitCellError("a missing cell")
             return self._missing_number
-        if self.kind != "numeric" and _is_rounded(cell):
-            raise ValueError("an integer that a float has rounded")
         if self.kind == "nominal" and self.other:
             return self._numbers_of_categories[_OTHER]
         if self.has_categories:
-            raise ValueError("no category")
+            raise _UnfitCellError("a cell that is no category")
         number = self._coordinate(cell, self.format) - self._origin
         if math.isnan(number):
             raise ValueError("no number")
@@ -396,7 +407,7 @@ class Column:
             return math.floor(elapsed.total_seconds() / _SECONDS[self.kind])
         if not isinstance(cell, str):
             if self.decimal_mark != "." and not isinstance(cell, int | np.integer):
-                raise ValueError("a float, in which another decimal mark was read")
+                raise _UnfitCellError("a float, which was read with a decimal point")
             return _number_of(cell)
         if "_" in cell:  # Python reads 1_5 as 15
             raise ValueError("an underscore")
@@ -487,6 +498,10 @@ class Column:
         return texts
 
 
+class _UnfitCellError(ValueError):
+    """A cell that does not fit the facts; its text is the reason, without the value."""
+
+
 def is_missing_cell(cell: Any) -> bool:
     """Return whether a cell is missing: no value, or a text that stands for none."""
     if isinstance(cell, str):
@@ -532,7 +547,7 @@ def _moment(cell: Any, date_format: str) -> datetime.datetime:
     if not isinstance(moment, datetime.datetime):
         moment = datetime.datetime(moment.year, moment.month, moment.day)
     if moment.tzinfo is not None:
-        raise ValueError("a time zone")
+        raise _UnfitCellError("a time with a time zone")
     return moment
 
 

@@ -90,9 +90,11 @@ def _read_cells(dataset: Any, path: Path, options: ReadOptions, table: Table) ->
     numbers = []
     n_rows = 0
     for batch in dataset.to_batches(batch_size=_ROWS_AT_ONCE):
-        columns = {}
+        columns: dict[str, list[Any]] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            columns[name] = python_cells(column.to_pylist, name, str(path), table)
+            columns[name] = []
+            if name in beside or name not in table.left_out:
+                columns[name] = python_cells(column.to_pylist, name, str(path))
         if options.target is not None:
             label_cells += columns.pop(options.target)
         if options.unit is not None:

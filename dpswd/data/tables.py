@@ -83,7 +83,7 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     """Read a ``.csv`` file of numbers; ``options.target`` is the column of classes.
 
     Raises:
-        InputError: If the file is no table of numbers, or a class is none of the stated ones.
+        InputError: If the file is no table of numbers, or a class is not among the stated ones.
     """
     if options.columns is not None:
         return _read_cells(path, options, options.columns)

@@ -79,7 +79,7 @@ _MOSTLY_CLIPPED = 0.75
 _LEAST_SPREAD = 0.1
 # A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
 _LEAST_CELL = 0.1
-# Sum of the released sizes of levels of brightness, below which noise has left none of them.
+# Sum of the released sizes of levels of brightness, below which noise hides all of them.
 _LEAST_SIZE = 1e-9
 # Records that are drawn to find the tone curve.
 _N_TONES = 1000

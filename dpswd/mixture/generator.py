@@ -247,7 +247,7 @@ class MixtureGenerator(Generator):
 def _even_tones(n_levels: int) -> Tensor:
     """Return edges (n_levels - 1,) half-way between equidistant levels.
 
-    There are none without levels.
+    Without levels, the list is empty.
     """
     if not n_levels:
         return torch.zeros(0)

@@ -107,6 +107,15 @@ def test_a_file_and_its_csv_are_the_same_records(tmp_path):
     assert records.layout.columns == ("day", "seen", "smoker", "ward", "bmi")
 
 
+def test_facts_may_leave_the_target_and_the_unit_out(tmp_path):
+    path = write(tmp_path, ".parquet")
+    facts = FACTS | {"sick": {"kind": "identifier"}}
+    records = read(path, columns=facts, unit="patient", **CLASSES)
+    assert len(records) == N
+    assert records.has_units
+    assert records.digest() == read(path, columns=FACTS, unit="patient", **CLASSES).digest()
+
+
 def test_tables_of_numbers_need_no_facts(tmp_path):
     frame = pd.DataFrame({"a": np.arange(20) / 20, "b": np.arange(20), "sick": ["no", "yes"] * 10})
     frame.to_parquet(tmp_path / "numbers.parquet")
