@@ -372,14 +372,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         """Return the p-th powers (k,) of the distances along all slices, of rows (n, d)."""
         if labels is None:
             return _slice_powers(release, rows, release.values, self.p, len(rows))
-        is_noisy_rows = release.mechanism.statistic == "rows"
         powers = []
         for c, values in enumerate(release.values):
-            member = labels == c
-            if is_noisy_rows:  # a row of another class counts as zero, as among the private rows
-                of_class = rows * member[:, None]
-            else:
-                of_class = rows[member]
+            of_class = _rows_of_class(release, rows, labels == c)
             powers.append(_slice_powers(release, of_class, values, self.p, len(rows)))
         return torch.stack(powers).mean(0)
 
@@ -446,11 +441,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return _distance(release, rows[labels.argsort()], release.values, self.p)
         distances = []
         for c, values in enumerate(release.values):
-            member = labels == c
-            if is_noisy_rows:  # a row of another class counts as zero, as among the private rows
-                of_class = rows * member[:, None]
-            else:
-                of_class = rows[member]
+            of_class = _rows_of_class(release, rows, labels == c)
             distance = _distance(release, of_class, values, self.p, size=len(rows))
             distances.append(distance)
         return torch.stack(distances).mean()
@@ -558,6 +549,16 @@ def estimate_of_slices(slices: Tensor, mechanism: ProjectionMechanism) -> Distan
         parts = whole.view(n_bases, size).mean(1)
     error = parts.std() / math.sqrt(len(parts))
     return DistanceEstimate(float(slices.mean()), float(error))
+
+
+def _rows_of_class(release: Release, rows: Tensor, member: Tensor) -> Tensor:
+    """Return those public rows (n, d) that are members (n,) of a class.
+
+    Where rows were released, a row of another class counts as zero, as among the private rows.
+    """
+    if release.mechanism.statistic == "rows":
+        return rows * member[:, None]
+    return rows[member]
 
 
 def _restored(projections: Projections, mechanism: ProjectionMechanism) -> Projections:

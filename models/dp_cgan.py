@@ -12,8 +12,6 @@ sensitivity 2 C (the paper has Poisson sampling, add or remove, and the moments 
 guarantee is conditional, since tensors are handed over.
 """
 
-import copy
-import warnings
 from typing import Any
 
 import lightning as L
@@ -22,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd._validate import positive
-from models.dp_dann import ClippedGradients
+from models.gradients import ClippedGradients, GradientsOfRecords, add_to_gradients
 
 HIDDEN = 128  # units of both networks, as in the authors' code
 
@@ -93,7 +91,7 @@ class DPCGAN(L.LightningModule):
         )
         n_parameters = sum(parameter.numel() for parameter in self.discriminator.parameters())
         self.gradients = ClippedGradients(n_parameters, clip, batch_size)
-        self._wrapped: list[Any] = []  # Opacus's wrapper of a copy: it is no child of this module
+        self._gradients_of: GradientsOfRecords | None = None  # during a fit
 
     def configure_optimizers(self) -> Any:
         """Return gradient descent for the discriminator and Adam for the generator."""
@@ -104,18 +102,11 @@ class DPCGAN(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Wrap a copy of the discriminator for Opacus, whose hooks stay off this one."""
-        # Opacus is an extra of the developers, and slow to import.
-        from opacus import GradSampleModule
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._wrapped = [
-                GradSampleModule(copy.deepcopy(self.discriminator), loss_reduction="mean")
-            ]
+        self._gradients_of = GradientsOfRecords(self.discriminator)
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self._wrapped.clear()
+        self._gradients_of = None
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Release gradients of the discriminator; update it, and then the generator."""
@@ -125,7 +116,7 @@ class DPCGAN(L.LightningModule):
         generated, classes = self._generated()
         of_discriminator.zero_grad()
         self.manual_backward(self._loss(generated.detach(), classes, is_real=False))
-        self._add(released / self.batch_size)
+        add_to_gradients(list(self.discriminator.parameters()), released / self.batch_size)
         of_discriminator.step()
         of_generator.zero_grad()
         self.manual_backward(self._loss(generated, classes, is_real=True))
@@ -150,28 +141,11 @@ class DPCGAN(L.LightningModule):
         return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, float(is_real)))
 
     def gradients_of_records(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradients (B, P) of the loss of real records. PRIVATE.
+        """Return the gradients (B, P) of the loss of real records. PRIVATE."""
+        assert self._gradients_of is not None
+        return self._gradients_of(self._rows(images, labels), _looks_real)
 
-        They are those of the copy, which gets the present weights first.
-        """
-        (per_record,) = self._wrapped
-        copies = list(per_record.parameters())
-        with torch.no_grad():
-            for parameter, present in zip(copies, self.discriminator.parameters(), strict=True):
-                parameter.copy_(present)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch: records need no gradient
-            logits = per_record(self._rows(images, labels))
-            target = torch.ones_like(logits)
-            F.binary_cross_entropy_with_logits(logits, target).backward()
-        rows = torch.cat([part.grad_sample.flatten(1) for part in copies], dim=1)
-        per_record.zero_grad(set_to_none=True)
-        return rows
 
-    def _add(self, gradient: Tensor) -> None:
-        """Add a released gradient (P,) to that of the generated images."""
-        parameters = list(self.discriminator.parameters())
-        sizes = [parameter.numel() for parameter in parameters]
-        for parameter, part in zip(parameters, gradient.split(sizes), strict=True):
-            assert parameter.grad is not None
-            parameter.grad += part.to(parameter).view_as(parameter)
+def _looks_real(logits: Tensor) -> Tensor:
+    """Return the cross-entropy of logits of real images."""
+    return F.binary_cross_entropy_with_logits(logits, torch.ones_like(logits))

@@ -19,51 +19,16 @@ release (``da_dp_analysis.py``). On the sum of 128 clipped gradients that is a d
 166, of which the account above gives epsilon = 0.04.
 """
 
-import copy
-import warnings
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from dpswd._validate import positive
 from dpswd.errors import InputError
 from dpswd.lightning.budget import PrivacyBudget
-from dpswd.mechanism import GaussianMechanism
-from dpswd.release import RecordSum, make_release
 from models.adaptation import DANN, domain_loss, reverse
 from models.domains import Domains
-
-# Part by which gradients are clipped below C, since norms and sums are rounded to float32.
-_MARGIN = 1e-4
-
-
-class ClippedGradients(RecordSum):
-    """Sum of gradients of records (n, P), each clipped to a norm.
-
-    Args:
-        n_parameters: Number P of entries of a gradient.
-        clip: Largest norm C of a gradient.
-        batch_size: Number B of records in a release.
-    """
-
-    def __init__(self, n_parameters: int, clip: float, batch_size: int) -> None:
-        mechanism = GaussianMechanism(
-            sensitivity=2 * clip, name="target gradients", batch_size=batch_size
-        )
-        super().__init__(mechanism)
-        self.clip = clip
-        self.shape = (n_parameters,)
-
-    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
-        """Return the sum of clipped gradients. PRIVATE."""
-        norms = torch.linalg.vector_norm(rows, dim=1)
-        factors = (self.clip * (1 - _MARGIN) / norms).clamp(max=1.0)
-        return (factors @ rows).double()
-
-    def release(self, gradients: Tensor) -> Tensor:
-        """Release the noisy sum (P,) of gradients (B, P)."""
-        return make_release(self, gradients)["values"]
+from models.gradients import ClippedGradients, GradientsOfRecords, add_to_gradients
 
 
 class _Adversary(nn.Module):
@@ -113,8 +78,7 @@ class DPDANN(DANN):
         self._adversarial = [*self.encoder.parameters(), *self.domain.parameters()]
         n_parameters = sum(parameter.numel() for parameter in self._adversarial)
         self.gradients = ClippedGradients(n_parameters, clip, batch_size)
-        # Opacus's wrapper of a copy, in a list: it is no child of this module.
-        self._wrapped: list[Any] = []
+        self._gradients_of: GradientsOfRecords | None = None  # during a fit
         self._released: Tensor | None = None
 
     def on_fit_start(self) -> None:
@@ -123,23 +87,25 @@ class DPDANN(DANN):
         The hooks of Opacus stay off this one.
 
         Raises:
-            InputError: If the budget states another number of records than the target has.
+            InputError: If the data module does not draw the batches of the account, or the budget
+                states another number of records than the target has.
         """
-        self._check_sample_size()
-        # Opacus is an extra of the developers, and slow to import.
-        from opacus import GradSampleModule
+        self._check_account()
+        self._gradients_of = GradientsOfRecords(_Adversary(self.encoder, self.domain))
 
-        adversary = copy.deepcopy(_Adversary(self.encoder, self.domain))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._wrapped = [GradSampleModule(adversary, loss_reduction="mean")]
-
-    def _check_sample_size(self) -> None:
-        """Compare the number of records of the account with that of the target."""
+    def _check_account(self) -> None:
+        """Compare batches and number of records of the account with those of the target."""
         data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, Domains):
+            return
+        if not data.fresh:
+            raise InputError(
+                "Expected data.fresh=true, fresh subsets as batches of the target, which the "
+                "account of DP-DANN requires, got false; set it."
+            )
         callbacks: list[Any] = cast(Any, self.trainer).callbacks
         for callback in callbacks:
-            if isinstance(callback, PrivacyBudget) and isinstance(data, Domains):
+            if isinstance(callback, PrivacyBudget):
                 if callback.stated_sample_size != len(data.target):
                     raise InputError(
                         f"Expected privacy.sample_size={len(data.target)}, the number of target "
@@ -148,13 +114,14 @@ class DPDANN(DANN):
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self._wrapped.clear()
+        self._gradients_of = None
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Release gradients of the target; return the loss of the source."""
         self._released = None
         if self.is_aligning:
-            rows = self._gradients_of_records(batch["target"])
+            assert self._gradients_of is not None
+            rows = self._gradients_of(batch["target"], self._target_loss)
             self._released = self.gradients.release(rows) / self.batch_size
         records, classes = batch["source"]
         features = self.encoder(records)
@@ -164,31 +131,11 @@ class DPDANN(DANN):
             loss = loss + self.weight * source_loss
         return loss
 
+    def _target_loss(self, logits: Tensor) -> Tensor:
+        """Return the weighted loss of the domain classifier on target records."""
+        return self.weight * domain_loss(logits, of_target=True)
+
     def on_after_backward(self) -> None:
         """Add the released gradients to those of the source."""
-        if self._released is None:
-            return
-        sizes = [parameter.numel() for parameter in self._adversarial]
-        for parameter, part in zip(self._adversarial, self._released.split(sizes), strict=True):
-            gradient = part.to(parameter).view_as(parameter)
-            if parameter.grad is None:
-                parameter.grad = gradient
-            else:
-                parameter.grad += gradient
-
-    def _gradients_of_records(self, records: Tensor) -> Tensor:
-        """Return the gradients (B, P) of the weighted loss of target records. PRIVATE.
-
-        They are those of the copy, which gets the present weights first.
-        """
-        (per_record,) = self._wrapped
-        copies = list(per_record.parameters())
-        with torch.no_grad():
-            for parameter, present in zip(copies, self._adversarial, strict=True):
-                parameter.copy_(present)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch: records need no gradient
-            (self.weight * domain_loss(per_record(records), of_target=True)).backward()
-        rows = torch.cat([part.grad_sample.flatten(1) for part in copies], dim=1)
-        per_record.zero_grad(set_to_none=True)
-        return rows
+        if self._released is not None:
+            add_to_gradients(self._adversarial, self._released)

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 
 from dpswd.adaptation.reading import read_records
-from dpswd.commands.main import main
 from dpswd.data import data_root, read_public
-from dpswd.errors import DpswdError
 from dpswd.estimators.adapter import PrivateAdapter
 from experiments import cells
 from experiments.adaptation.pairs import OFFICE
+from experiments.commands import fit
 from experiments.results import Result, Row
 
 N_SEEDS = 3
@@ -101,12 +100,12 @@ def run_cell(cell: Cell, directory: Path, data: Path | None, *, quick: bool) -> 
     started = time.monotonic()
     if cell.problem in DIGITS:
         source, target = DIGITS[cell.problem]
-        fit("digits_adaptation", source, target, directory, [*_root(data), *words])
+        train("digits_adaptation", source, target, directory, [*_root(data), *words])
     else:
         letters = cell.problem.split("-")
         source = office_file(letters[0], data)
         target = office_file(letters[1], data)
-        fit("office31_adaptation", source, target, directory, [*OFFICE_OPTIONS, *words])
+        train("office31_adaptation", source, target, directory, [*OFFICE_OPTIONS, *words])
     seconds = time.monotonic() - started
     adapter = PrivateAdapter.load(directory / "classifier.pt")
     return {
@@ -122,22 +121,20 @@ def run_cell(cell: Cell, directory: Path, data: Path | None, *, quick: bool) -> 
     }
 
 
-def fit(config: str, source: str, target: str, directory: Path, options: Sequence[str]) -> None:
-    """Run ``dpswd fit``.
+def train(config: str, source: str, target: str, directory: Path, options: Sequence[str]) -> None:
+    """Train by a config on a pair.
 
     Raises:
         DpswdError: If the command ends with an error, which it has printed.
     """
-    words = ["fit", "--config", config, "--data.source", source, "--data.target", target]
-    words += [
-        "--trainer.default_root_dir",
-        str(directory),
-        "--trainer.enable_progress_bar",
-        "false",
-    ]
-    status = main([*words, *options])
-    if status != 0:
-        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    settings: dict[str, object] = {
+        "config": config,
+        "data.source": source,
+        "data.target": target,
+        "trainer.default_root_dir": directory,
+        "trainer.enable_progress_bar": "false",
+    }
+    fit(settings, options)
 
 
 def office_file(letter: str, data: Path | None) -> str:
@@ -201,7 +198,7 @@ def time_full_size(name: str, directory: Path, *, quick: bool) -> Row:
     del rows
     started = time.monotonic()
     options = ["--trainer.max_steps", str(QUICK_STEPS)] if quick else []
-    fit(f"{name}_adaptation", str(source), str(target), directory / "run", options)
+    train(f"{name}_adaptation", str(source), str(target), directory / "run", options)
     seconds = time.monotonic() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     source.unlink()

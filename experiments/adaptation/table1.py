@@ -26,12 +26,11 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dpswd import PrivacyAccountant
-from dpswd.commands.main import main
 from dpswd.data import data_root
-from dpswd.errors import DpswdError
 from dpswd.mechanism import GaussianMechanism
 from experiments import cells
 from experiments.adaptation.pairs import OFFICE
+from experiments.commands import fit, words_of
 from experiments.results import ROOT, Result, Row
 
 CONFIGS = ROOT / "configs" / "paper"
@@ -208,14 +207,15 @@ def run_cell(cell: Cell, directory: Path, data: Path | None) -> Result:
         DpswdError: If the command ends with an error, which it has printed.
     """
     directory = cells.new_directory(directory / cell.name)
-    words = ["fit", "--config", str(cell.config), "--seed_everything", str(cell.seed)]
-    words += ["--trainer.default_root_dir", str(directory)]
-    words += ["--trainer.enable_progress_bar", "false", "--trainer.logger", "false"]
-    words += options_of(cell, data)
+    options: dict[str, object] = {
+        "config": cell.config,
+        "seed_everything": cell.seed,
+        "trainer.default_root_dir": directory,
+        "trainer.enable_progress_bar": "false",
+        "trainer.logger": "false",
+    }
     started = time.monotonic()
-    status = main(words)
-    if status != 0:
-        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    fit(options, options_of(cell, data))
     seconds = time.monotonic() - started
     measured = _read(directory / "target_accuracy.json")
     guarantee: Result = {}
@@ -254,9 +254,7 @@ def options_of(cell: Cell, data: Path | None) -> list[str]:
         options["model.first_step"] = first_step
     if cell.method == "dp_dann":
         options |= _budget_options(cell, config, steps - first_step)
-    words = []
-    for name, value in options.items():
-        words += [f"--{name}", str(value)]
+    words = words_of(options)
     for name, text in zip(cell.changed[::2], cell.changed[1::2], strict=True):
         words += [f"--{name}", text]
     return words

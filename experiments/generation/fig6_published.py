@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from dpswd._files import verified_archive
-from dpswd.commands.main import main
 from dpswd.data import benchmark
-from dpswd.errors import DpswdError, InputError
+from dpswd.errors import InputError
 from experiments.accounting.published import table4_row
+from experiments.commands import fit
 from experiments.generation.frechet import fidelity
 from experiments.generation.pictures import Picture, draw_grids, line_of
 from experiments.results import ROOT, Result, Row
@@ -132,12 +132,7 @@ def train(name: str, steps: int, directory: Path, data: Path | None) -> Table5Ge
         options["data.root"] = data
     if checkpoint.exists():
         options["ckpt_path"] = checkpoint
-    words = ["fit"]
-    for option, value in options.items():
-        words += [f"--{option}", str(value)]
-    status = main(words)
-    if status != 0:
-        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    fit(options)
     state = torch.load(verified_archive(checkpoint), map_location="cpu", weights_only=False)
     module = PublishedFaceGenerator()
     module.load_state_dict(state["state_dict"])

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import torch
 
-from dpswd.commands.main import main
 from dpswd.data import benchmark
-from dpswd.errors import DpswdError
 from dpswd.files.generators import read_generator
 from dpswd.files.pictures import save_samples
 from experiments import cells
+from experiments.commands import fit
 from experiments.generation.slices import evaluated
 from experiments.results import Result
 
@@ -66,12 +65,10 @@ def train(directory: Path, data: Path | None, options: list[str]) -> None:
     """
     if (directory / "generator.pt").exists():
         return
-    words = ["fit", "--config", CONFIG, "--trainer.default_root_dir", str(directory), *options]
+    settings: dict[str, object] = {"config": CONFIG, "trainer.default_root_dir": directory}
     checkpoint = directory / "checkpoints" / "last.ckpt"
     if checkpoint.exists():
-        words += ["--ckpt_path", str(checkpoint)]
+        settings["ckpt_path"] = checkpoint
     if data is not None:
         os.environ["DPSWD_DATA"] = str(data)  # where the config looks for MNIST
-    status = main(words)
-    if status != 0:
-        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    fit(settings, options)

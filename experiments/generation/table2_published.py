@@ -33,12 +33,12 @@ from sklearn.neural_network import MLPClassifier
 from torch import Tensor
 
 from dpswd._files import verified_archive
-from dpswd.commands.main import main
 from dpswd.data import Benchmark, benchmark
-from dpswd.errors import DpswdError, InputError
+from dpswd.errors import InputError
 from dpswd.records import Records
 from experiments import cells
 from experiments.accounting.published import table4_row
+from experiments.commands import fit
 from experiments.results import ROOT, Result, Row
 from models.dp_merf import DPMERF
 from models.generation import GROUPINGS, N_CLASSES
@@ -312,12 +312,7 @@ def _train_dp_swd(cell: Cell, directory: Path, data: Path | None) -> Trained:
         options["data.root"] = data
     if checkpoint.exists():
         options["ckpt_path"] = checkpoint
-    words = ["fit"]
-    for name, value in options.items():
-        words += [f"--{name}", str(value)]
-    status = main(words)
-    if status != 0:
-        raise DpswdError(f"Expected dpswd fit to end with status 0, got {status}; see above.")
+    fit(options)
     generator = Table3Generator()
     state = torch.load(verified_archive(checkpoint), weights_only=False)["state_dict"]
     generator.load_state_dict({name.removeprefix("generator."): state[name] for name in state})

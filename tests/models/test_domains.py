@@ -95,6 +95,8 @@ def test_config_of_the_paper_runs(path, tmp_path, fake_root, capsys):
     if path.stem.startswith("dp_dann"):
         assert main(words) == 2
         assert "privacy.sample_size=" in capsys.readouterr().err
+        assert main([*words, "--data.fresh", "false"]) == 2
+        assert "data.fresh=true" in capsys.readouterr().err
         assert not (tmp_path / "ledger.jsonl").exists()
         n_target = 300 if "usps" in path.stem else N_VECTORS
         words += ["--privacy.n_releases", "3", "--privacy.sample_size", str(n_target)]

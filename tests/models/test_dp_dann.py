@@ -13,7 +13,8 @@ from dpswd.mechanism import GaussianMechanism
 from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import VectorEncoder
 from models.domains import TargetLoader, accuracy
-from models.dp_dann import DPDANN, ClippedGradients
+from models.dp_dann import DPDANN
+from models.gradients import ClippedGradients
 
 BATCH = 16
 N = 120
