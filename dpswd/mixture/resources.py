@@ -11,9 +11,9 @@ from dpswd.mixture.structure import Structure
 __all__ = ["check_memory", "cost_line", "memory_of_fit", "seconds_of_fit"]
 
 # Matrices (D, D) in float64 that a fit holds at its peak, besides two for each second moment.
-# Measured with 2,000 records at D = 1,000 and 2,000: 12 to 16.
+# Measured with 2,000 records at D = 1,000, 2,000 and 3,000: 9 to 16.
 _MATRICES = 16
-# Seconds of a core over D^3, measured at D = 2,000: 6 to 11 s.
+# Seconds of a core over D^3: 6 to 11 s were measured at D = 2,000, and 15 s at D = 3,000.
 _SECONDS = 1.5e-9
 # Part of the memory of the machine that a fit may take.
 _PART = 0.8
@@ -41,14 +41,14 @@ def cost_line(structure: Structure) -> str | None:
     Example:
         >>> from dpswd.mixture.forecast import forecast
         >>> print(cost_line(forecast(50_000, (3000,), n_classes=2, mu=2.0)))
-        The fit needs about 1.3 GB of memory besides the records, and 40 s of a core.
+        The fit needs at most about 1.3 GB of memory besides the records, and 40 s of a core.
     """
     if structure.dim < _WIDE:
         return None
     gigabytes = memory_of_fit(structure) / _GIGABYTE
     seconds = seconds_of_fit(structure)
     return (
-        f"The fit needs about {gigabytes:.1f} GB of memory besides the records, and "
+        f"The fit needs at most about {gigabytes:.1f} GB of memory besides the records, and "
         f"{seconds:.0f} s of a core."
     )
 
