@@ -8,6 +8,9 @@ from typing import Any
 
 from dpswd.errors import InputError
 
+# Files of tables that pyarrow reads, by ending, as it names them.
+ARROW_FORMATS = {".parquet": "parquet", ".feather": "feather"}
+
 
 def as_pandas(X: Any) -> Any:
     """Return a frame of polars or pyarrow as one of pandas; other records as they are.

@@ -21,6 +21,9 @@ Key = int | float | str
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
+# Float64 holds integers exactly below this one.
+_EXACT = 2.0**53
+
 
 def label_key(label: Any) -> Key:
     """Return the key of a label, a class or a cell: see the table of dpswd._labels."""
@@ -78,3 +81,8 @@ def key_of_number(number: Any) -> Key:
     if rounded == number:
         return rounded
     return float(number)
+
+
+def is_rounded(value: Any) -> bool:
+    """Return whether a value is a float in which an integer may be rounded."""
+    return isinstance(value, float | np.floating) and _EXACT <= abs(float(value)) < math.inf

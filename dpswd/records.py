@@ -711,6 +711,18 @@ class Records:
         """Return the records at ``index``."""
         return Records(self.values[index], self.labels[index], self.nominal)
 
+    def evenly_spread(self, n: int) -> "Records":
+        """Return at most n records, evenly spread.
+
+        Example:
+            >>> rows = torch.arange(9.0)[:, None]
+            >>> Records(rows, torch.zeros(9)).evenly_spread(3).values.flatten().tolist()
+            [0.0, 4.0, 8.0]
+        """
+        if n >= len(self):
+            return self
+        return self.select(torch.linspace(0, len(self) - 1, n).round().long())
+
     def private(
         self, *, classes: Sequence[Any] | None = None, name: str = "records"
     ) -> PrivateRecords:

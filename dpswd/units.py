@@ -5,7 +5,6 @@ replacement, or all of them, repeated in turn, if it has fewer. Definitions and 
 docs/theory/units.md.
 """
 
-import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._keys import Key, label_key
+from dpswd._keys import Key, is_rounded, label_key
 from dpswd._random import SecureRandom
 from dpswd._validate import at_least
 from dpswd.errors import InputError
@@ -79,17 +78,13 @@ class Units:
         return len(self.entries)
 
 
-# Float64 holds integers exactly below this one.
-_EXACT = 2.0**53
-
-
 def _key(name: Any) -> Key:
     """Return the key of the name of a unit; refuse a missing name.
 
     Names are compared by their keys.
     """
     key = label_key(name)
-    if isinstance(name, float) and _EXACT <= abs(name) < math.inf:
+    if is_rounded(name):
         raise InputError(
             "Expected units as text or integers, got a float beyond 2^53, in which numbers of "
             "several persons can be one; read the column as text."

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpswd._keys import Key, label_key
+from dpswd._keys import Key, is_rounded, label_key
 from dpswd.errors import InputError
 
 # Facts that a column of each kind may state, besides those of every included column.
@@ -40,8 +40,6 @@ _FAR = 2**20
 _FAR_WIDTHS = 16
 # Significant digits of a numeric column where no decimals are stated.
 _DIGITS = 5
-# Float64 holds integers exactly below this one.
-_EXACT = 2.0**53
 # Largest width of bounds, whose square float32 still holds.
 _LARGEST_WIDTH = 1e18
 _SECONDS = {"date": 86_400, "datetime": 1}
@@ -191,7 +189,7 @@ class Column:
     def _plain_bound(self, bound: Any) -> int | float | str:
         """Return a bound as a number of Python, or as a date in ISO format."""
         if self.kind in _SECONDS:
-            moment = _moment(bound, "")
+            moment = moment_of(bound, "")
             if self.kind == "date":
                 return moment.date().isoformat()
             return moment.isoformat(sep=" ")
@@ -372,7 +370,7 @@ class Column:
         Raises:
             ValueError: If the cell does not fit. An :class:`_UnfitCellError` says why.
         """
-        if self.kind != "numeric" and _is_rounded(cell):
+        if self.kind != "numeric" and is_rounded(cell):
             raise _UnfitCellError("a float in which a whole number beyond 2^53 may be rounded")
         if self.has_categories and not _is_missing_value(cell):
             key = label_key(cell)
@@ -403,7 +401,7 @@ class Column:
     def _coordinate(self, cell: Any, date_format: str = "") -> float:
         """Return a number, or a date as days or seconds after 1970."""
         if self.kind in _SECONDS:
-            elapsed = _moment(cell, date_format) - _EPOCH
+            elapsed = moment_of(cell, date_format) - _EPOCH
             return math.floor(elapsed.total_seconds() / _SECONDS[self.kind])
         if not isinstance(cell, str):
             if self.decimal_mark != "." and not isinstance(cell, int | np.integer):
@@ -514,11 +512,6 @@ def _is_missing_value(cell: Any) -> bool:
     return not isinstance(cell, str) and str(cell) in _MISSING_VALUES
 
 
-def _is_rounded(cell: Any) -> bool:
-    """Return whether a cell is a float in which an integer may be rounded."""
-    return isinstance(cell, float | np.floating) and _EXACT <= abs(float(cell)) < math.inf
-
-
 def _number_of(value: Any) -> int | float:
     """Return a number of Python; whole numbers beyond 2^53 stay exact."""
     if isinstance(value, int | np.integer):
@@ -535,7 +528,7 @@ def _text(cell: Any) -> str:
     return str(cell).strip()
 
 
-def _moment(cell: Any, date_format: str) -> datetime.datetime:
+def moment_of(cell: Any, date_format: str) -> datetime.datetime:
     """Return a date as a datetime; text is in a format, or in ISO format without one."""
     moment = cell
     if isinstance(cell, np.datetime64):

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._frames import ARROW_FORMATS
 from dpswd._validate import budget as check_budget
 from dpswd._validate import probability
 from dpswd.commands.configs import config_path
@@ -88,7 +89,7 @@ def add_columns(parser: Any) -> None:
 def table_ending(data: str) -> str:
     """Return the ending of the file of a synthetic table: that of the private one."""
     ending = Path(data).suffix.lower()
-    if ending in (".parquet", ".feather"):
+    if ending in ARROW_FORMATS:
         return ending
     return ".csv"
 

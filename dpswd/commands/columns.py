@@ -3,7 +3,6 @@
 The user edits and confirms the draft.
 """
 
-import datetime
 import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from dpswd._files import atomic_write, check_new
 from dpswd.columns import COLUMN_KINDS, is_missing_cell
+from dpswd.columns.column import moment_of
 from dpswd.errors import InputError
 
 # Most categories of a nominal column in a draft; a column of more text is taken for an identifier.
@@ -122,7 +122,7 @@ def _draft_of_dates(distinct: Sequence[str], kind: str) -> dict[str, Any]:
     date_format = _format_of_dates(distinct)
     if date_format is None:
         return {"low": _UNKNOWN, "high": _UNKNOWN, "format": _UNKNOWN}
-    moments = [_moment(value, date_format) for value in distinct]
+    moments = [moment_of(value, date_format) for value in distinct]
     if kind == "date":
         bounds = [moment.date().isoformat() for moment in moments]
     else:
@@ -157,18 +157,11 @@ def _format_of_dates(distinct: Sequence[str]) -> str | None:
     for date_format in _DATE_FORMATS:
         try:
             for value in distinct:
-                _moment(value, date_format)
+                moment_of(value, date_format)
         except ValueError:
             continue
         return date_format
     return None
-
-
-def _moment(cell: str, date_format: str) -> datetime.datetime:
-    """Return the date of a cell; ValueError if it has another format."""
-    if date_format:
-        return datetime.datetime.strptime(cell, date_format)
-    return datetime.datetime.fromisoformat(cell)
 
 
 def _guessed_kind(distinct: Sequence[str]) -> str:

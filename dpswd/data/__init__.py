@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._arrays import Unreadable
+from dpswd._frames import ARROW_FORMATS
 from dpswd._labels import Labels
 from dpswd._progress import say
 from dpswd.columns import Table
-from dpswd.data.arrow_files import ARROW_FORMATS, read_arrow
+from dpswd.data.arrow_files import read_arrow
 from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from dpswd._arrays import as_records
-from dpswd._frames import arrow_to_pandas, require
+from dpswd._frames import ARROW_FORMATS, arrow_to_pandas, require
 from dpswd._labels import Labels, as_labels
 from dpswd.columns import Table
 from dpswd.data.reading import ReadOptions, ReadRecords, damaged_as_input_error, report_name
 from dpswd.errors import InputError
 from dpswd.records import check_types, frame_table, python_cells, table_records
 
-ARROW_FORMATS = {".parquet": "parquet", ".feather": "feather"}  # by ending, as pyarrow names them
 _ROWS_AT_ONCE = 20_000  # whose cells are in memory as objects of Python
 
 

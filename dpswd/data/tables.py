@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from dpswd._arrays import MIXED, convert
+from dpswd._frames import ARROW_FORMATS
 from dpswd._keys import Key, label_key
 from dpswd._labels import Labels, as_classes, as_labels
 from dpswd._layout import Array, Layout
 from dpswd.columns import Table
-from dpswd.data.arrow_files import ARROW_FORMATS, arrow_column_names
+from dpswd.data.arrow_files import arrow_column_names
 from dpswd.data.reading import (
     ReadOptions,
     ReadRecords,

@@ -132,9 +132,8 @@ def _real_scores(
     """Return the scores of a classifier that is trained on at most n real records."""
     if train is None:
         return scores_of_halves(classifier, *halves(test))
-    if len(train) > n:
-        train = train.select(torch.linspace(0, len(train) - 1, n).round().long())
-    return scores(classifier, train, test) | {"n_train": len(train)}
+    part = train.evenly_spread(n)
+    return scores(classifier, part, test) | {"n_train": len(part)}
 
 
 def _compared(records: Records) -> Array:

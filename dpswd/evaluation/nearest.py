@@ -57,14 +57,14 @@ def nearest_real(
     """
     if min(len(synthetic), len(reference), len(held_out)) < _LEAST:
         return None
-    references = _some(reference, _MOST_REFERENCES)
+    references = _vectors(reference, _MOST_REFERENCES)
     scale = torch.ones(references.shape[1])
     if reference.values.ndim == 2:
         scale = references.std(0)
         scale = scale.where(scale > 0, 1.0)
     references = references / scale
-    distances, ratios = _nearest(_some(synthetic, _MOST_SOUGHT) / scale, references)
-    real_distances, real_ratios = _nearest(_some(held_out, _MOST_SOUGHT) / scale, references)
+    distances, ratios = _nearest(_vectors(synthetic, _MOST_SOUGHT) / scale, references)
+    real_distances, real_ratios = _nearest(_vectors(held_out, _MOST_SOUGHT) / scale, references)
     limit = np.quantile(real_ratios, _PART, method="lower")
     return {
         "synthetic": round(float(np.median(distances)), _DIGITS),
@@ -93,12 +93,9 @@ def _nearest(rows: Tensor, references: Tensor) -> tuple[Array, Array]:
     return np.asarray(first.numpy()), np.asarray(ratios.numpy())
 
 
-def _some(records: Records, n: int) -> Tensor:
+def _vectors(records: Records, n: int) -> Tensor:
     """Return at most n vectors, evenly spread."""
-    places = torch.arange(len(records))
-    if len(records) > n:
-        places = torch.linspace(0, len(records) - 1, n).round().long()
-    return records.floats(places).flatten(1)
+    return records.evenly_spread(n).floats().flatten(1)
 
 
 def summary(figures: dict[str, Any], reference: str) -> str:

@@ -64,17 +64,11 @@ def two_sample_test(synthetic: Records, real: Records) -> dict[str, float | None
     if real.values.ndim == 4:
         testers = IMAGE_TESTERS
     order = torch.randperm(2 * n, generator=torch.Generator().manual_seed(0))
-    values = torch.cat([_some(real, n), _some(synthetic, n)])[order]
+    values = torch.cat([real.evenly_spread(n).floats(), synthetic.evenly_spread(n).floats()])[order]
     is_synthetic = torch.cat([torch.zeros(n), torch.ones(n)]).long()[order]
     train = Records(values[:n], is_synthetic[:n], real.nominal)
     test = Records(values[n:], is_synthetic[n:], real.nominal)
     return {name: scores(name, train, test)["auc"] for name in testers}
-
-
-def _some(records: Records, n: int) -> torch.Tensor:
-    """Return n records, evenly spread, as floats."""
-    places = torch.linspace(0, len(records) - 1, n).round().long()
-    return records.floats(places)
 
 
 def propensity(synthetic: Records, real: Records) -> dict[str, float] | None:
@@ -99,7 +93,11 @@ def propensity(synthetic: Records, real: Records) -> dict[str, float] | None:
     n = min(len(synthetic), len(real), _MOST)
     if n < _LEAST:
         return None
-    rows = torch.cat([_some(real, n), _some(synthetic, n)]).double().numpy()
+    rows = (
+        torch.cat([real.evenly_spread(n).floats(), synthetic.evenly_spread(n).floats()])
+        .double()
+        .numpy()
+    )
     terms = _independent_terms(rows)
     if not terms.shape[1]:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpswd._files import atomic_write, check_new
-from dpswd._frames import require
+from dpswd._frames import ARROW_FORMATS, require
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
@@ -23,7 +23,6 @@ _MAX_BYTES = 200
 _SAFE_PUNCTUATION = " -_.,+=()[]{}@#&!'~^$;"
 # Names of devices on Windows, where they cannot name a folder.
 _DEVICES = {"CON", "PRN", "AUX", "NUL"}
-_ARROW_ENDINGS = (".parquet", ".feather")
 _DEVICES |= {f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10)}
 
 
@@ -112,7 +111,7 @@ def export(
         _write_arrays(path, values, classes, layout, notice)
     elif path.suffix == ".csv" and is_table:
         _write_table(path, values, classes, layout)
-    elif path.suffix in _ARROW_ENDINGS and is_table:
+    elif path.suffix in ARROW_FORMATS and is_table:
         _write_arrow(path, records, classes, layout)
     elif path.suffix == "" and not is_table:
         write_folder(path, values, classes, layout, names)
