@@ -700,11 +700,13 @@ class Budget(RunBudget):
 def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield name, former and present value of what differs between two nested configs.
 
+    The names come in the order of the former config, so that equal mistakes get equal messages.
     What only one of them has is left out, as versions differ in it.
     """
     if isinstance(before, dict) and isinstance(now, dict):
-        for key in before.keys() & now.keys():
-            yield from _differences(before[key], now[key], f"{name}.{key}".lstrip("."))
+        for key in before:
+            if key in now:
+                yield from _differences(before[key], now[key], f"{name}.{key}".lstrip("."))
     elif before != now:
         yield name, before, now
 
