@@ -39,7 +39,7 @@ from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolv
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.mixture.generator import MixtureGenerator
-from dpswd.mixture.structure import BETWEEN, ROW_NORM
+from dpswd.mixture.structure import BETWEEN_PART, ROW_NORM
 from dpswd.networks.generator import draw, seeded
 from dpswd.records import floats
 
@@ -114,7 +114,7 @@ class SyntheticTarget:
             rows = drawn.double().numpy()
             records = space.vectors(rows)
         signal = float(generator.structure.signal_to_noise["means"])
-        noise = unit * math.sqrt(BETWEEN) * ROW_NORM / signal
+        noise = unit * math.sqrt(BETWEEN_PART) * ROW_NORM / signal
         return cls(records, rows, signal, noise)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from dpswd._validate import at_least, choice, positive
 from dpswd.features.frequencies import Frequencies
 from dpswd.mixture.structure import (
-    BETWEEN,
+    BETWEEN_PART,
     COLUMN_SIGNAL,
     OWN_COLUMN_SIGNAL,
     RAW_NORM,
@@ -443,7 +443,7 @@ def _n_reference_cells(model: _Model, n_reference: int) -> int:
 def _is_pooled(model: _Model) -> bool:
     """Whether the edge of the second moment of one class hides the leading coordinate."""
     leading_part = float(model.spectrum.max() / model.spectrum.sum())
-    leading = leading_part * (1 - BETWEEN) * ROW_NORM**2
+    leading = leading_part * (1 - BETWEEN_PART) * ROW_NORM**2
     edge = moment_edge(ROW_NORM, model.dim, model.class_signal)
     return model.n_groups > 1 and leading < _HIDING_PART * edge
 
@@ -529,7 +529,7 @@ def _with_forecast(structure: Structure, model: _Model) -> Structure:
     """
     shares = structure.shares
     dim = structure.dim
-    within = (1 - BETWEEN) * (ROW_NORM / structure.headroom) ** 2
+    within = (1 - BETWEEN_PART) * (ROW_NORM / structure.headroom) ** 2
     variance = min(within, structure.class_bound**2)  # within classes, after clipping
     edge = _edge_of_all_classes(structure, model)
     ratios = {
@@ -573,5 +573,5 @@ def _ratio_of_means(share: float, headroom: float, model: _Model) -> float:
 
     The sum is about the mean of all rows.
     """
-    distance = math.sqrt(BETWEEN / model.dim) / headroom
+    distance = math.sqrt(BETWEEN_PART / model.dim) / headroom
     return distance * model.class_signal * math.sqrt(share) / _SUM_SENSITIVITY

@@ -2,7 +2,23 @@
 
 It says what is released, how the budget is shared, and what to expect. A structure has public
 numbers only. :func:`dpswd.mixture.forecast.forecast` chooses it, and :func:`dpswd.mixture.fit`
-makes its releases. ``dpswd forecast`` prints its text.
+makes its releases. ``dpswd forecast`` prints its text. The constants of this module are those that
+forecast and fit have in common.
+
+Terms of this package:
+
+- A *row* is the vector of a record after the public feature map, centred and scaled. It is clipped
+  to norm R = 1/2, so that one record changes a sum of rows by at most 2 R.
+- A *cell* is a part of a class that has a normal distribution of its own. The generator is the
+  mixture of all cells. With one cell per class, the cell is the class.
+- The *reference spectrum* has the variances of the frequencies of photographs
+  (:mod:`dpswd.features.frequencies`). It stands for the private variances before these are
+  released. Coordinates of vectors get equal variances.
+- A *reference* is a set of public records that look like the private ones.
+- The *edge* of a second moment is the largest eigenvalue of its noise. A direction whose variance
+  is below the edge is hidden by the noise.
+- The *signal* is mu N / sqrt(C), for N records in C classes. The noise of the second moments of all
+  classes together, over N, falls as one over the signal.
 """
 
 import json
@@ -21,17 +37,20 @@ ROW_NORM = 0.5
 # Bound on the norm of a row before it is centred: twice its root mean square under the reference
 # spectrum, so that few rows are clipped.
 RAW_NORM = 1.0
-# Part of the squared norm of a row that differs between classes, in the reference model.
-BETWEEN = 0.15
+# Part of the mean squared norm of the rows that is between classes: that of the means of classes.
+# The forecast assumes it, since the part of the private rows is not known. It was chosen on public
+# data sets.
+BETWEEN_PART = 0.15
 # A released count of a class below this part of the mean count is raised to it: a mean is a
 # quotient by the count, and noise must not make it large.
 LEAST_COUNT = 0.2
-# Bound on the distance of a row from the centre of its cell in a sum, in root mean square norms of
-# rows within classes: few rows are farther.
+# Sums of cells clip rows to this distance from the centre of their cell. Unit: the root mean square
+# distance of rows from the mean of their class. Few rows are farther from a centre.
 SUM_BOUND = 1.3
-# The same in a second moment of a cell, whose noise grows with the square of the bound; the
-# variance that clipping takes is given back. 0.5, 0.6 and 0.85 are as good
-# (docs/negative-results.md).
+# Second moments of cells clip rows to this distance from the mean of their cell, in the same unit.
+# The bound is lower than that of sums, since the noise of a second moment grows with its square.
+# Clipping makes the variances too small; post-processing multiplies them by one factor. 0.5, 0.6
+# and 0.85 are as good (docs/negative-results.md).
 MOMENT_BOUND = 0.7
 
 # Signal (mu N / sqrt C) from which on the means of classes stand out of the noise.
@@ -71,21 +90,25 @@ class Structure:
         sample_shape: Shape of a record.
         n_classes: Number C of classes; 0 for none.
         size: Frequencies per axis of luma; 0 for vectors.
-        chroma_size: Frequencies per axis of the two other opponent colours; 0 for vectors.
+        chroma_size: Frequencies per axis of each of the two chroma channels; 0 for vectors.
         dim: Dimension D of the rows.
-        n_components: Number p of leading directions whose covariances cells or classes have.
+        n_components: Number p of leading principal directions. Within a cell, rows have a full
+            covariance in these directions, and in all others the variances of all classes together.
         n_cells: Cells per class.
         pooled: Whether one second moment is released for all classes together.
-        headroom: Bound on the norm of a row over its root mean square norm.
-        class_bound: Bound on the distance of a row from its class's mean, enforced by clipping.
+        headroom: Bound R on the norm of a row divided by the root mean square norm of the rows.
+            With more headroom fewer rows are clipped, and noise is larger in comparison with rows.
+        class_bound: Bound on the distance of a row from the mean of its class, to which second
+            moments of classes clip, in the unit of R.
         n_levels: Levels of brightness in the histogram of the pixels; 0 for no histogram.
         shares: Parts of the squared mu that the releases get, in their order; they add up to 1.
-            The names are those of :attr:`releases`.
+            The names are those of :attr:`releases`. The rounds of ``cell_means`` divide their
+            share.
         signal_to_noise: Forecast for each release under the reference spectrum, a ratio of norms.
         n_surviving: Forecast number of directions above the edge of the second moment of all
             classes.
-        signal: The signal mu N / sqrt(C), on which all of this depends.
-        by_reference: Whether the cells are those of a public reference.
+        signal: The signal mu N / sqrt(C).
+        by_reference: Whether cells and their covariances are those of a public reference.
         n_rounds: Releases of the sums of cells; the means of one are the centres of the next.
         n_bins: Most bins of a column; 0 where the distributions of columns are not released.
         own_columns: Whether each class has its own distributions of columns.
@@ -129,17 +152,17 @@ class Structure:
         """Names of the releases that follow from the sizes, in their order."""
         names = []
         if self.n_bins:
-            names.append("columns")
+            names.append("columns")  # centre and scale follow from the distributions
         else:
             names.append("overall")
         if self.n_levels:
             names.append("tones")
-        if not self.own_columns:
+        if not self.own_columns:  # else the mean of a class follows from its distributions
             names.append("means")
         names.append("moments")
         if self.n_cells > 1:
             names.append("cell_means")
-        if self.n_cells > 1 and not self.by_reference:
+        if self.n_cells > 1 and not self.by_reference:  # a reference has its covariances
             names.append("cell_moments")
         return tuple(names)
 
@@ -150,8 +173,9 @@ class Structure:
 
     @property
     def n_releases(self) -> int:
-        """Number of releases."""
-        return len(self.shares) + max(0, self.n_rounds - 1)
+        """Number of releases; each round of ``cell_means`` is one."""
+        n_further_rounds = max(0, self.n_rounds - 1)
+        return len(self.shares) + n_further_rounds
 
     @property
     def is_noise(self) -> bool:
@@ -172,18 +196,21 @@ class Structure:
         return f"Expect class means {variety} ({self._size_line()})."
 
     def clouds(self, n: int) -> str | None:
-        """Say that photographs will be clouds, and how many would do.
+        """Return a warning that photographs will be clouds, and how many would do.
 
-        Return ``None`` if they will not be.
+        Return ``None`` if they will not be, and for grey images and vectors.
 
         Args:
             n: Number of records of the forecast.
         """
-        if not self.size or self.sample_shape[0] != 3 or self.signal >= _SUBJECT_SIGNAL:
+        is_colour = bool(self.size) and self.sample_shape[0] == 3
+        if not is_colour or self.signal >= _SUBJECT_SIGNAL:
             return None
+        # The signal is proportional to the number of records.
         least = n * _SUBJECT_SIGNAL / self.signal
-        unit = 10 ** max(0, math.floor(math.log10(least)) - 1)  # two digits
-        enough = math.ceil(least / unit) * unit
+        # The number is rounded up to two significant digits: 12,345 becomes 13,000.
+        second_digit = 10 ** max(0, math.floor(math.log10(least)) - 1)
+        enough = math.ceil(least / second_digit) * second_digit
         return (
             f"Expect clouds of colour in place of photographs: {n:,} records are too few at this "
             f"budget. About {enough:,} would show a subject that is centred in every photograph, "
@@ -193,13 +220,19 @@ class Structure:
     def rarest(
         self, sizes: Sequence[float], *, released: bool = False, counted: str = "records"
     ) -> str:
-        """Say what to expect of the rarest class, in one line.
+        """Return one line on what to expect of the rarest class.
 
         Args:
             sizes: Numbers of records (C,) of the classes, public or released ones.
             released: Whether the sizes are released ones, which may have been raised to the least
                 count of a class.
-            counted: What the sizes count: ``"records"``, or ``"entries"`` of units.
+            counted: What the sizes count: ``"records"``, or ``"entries"`` where a person has
+                several (:attr:`dpswd.PrivateRecords.n_entries`).
+
+        Example:
+            >>> from dpswd.mixture.forecast import forecast
+            >>> forecast(800, (1, 28, 28), n_classes=2, mu=2.0).rarest([720, 80])
+            'Rarest class (80 records, 10%): expect its mean with little variety of its own.'
         """
         smallest = min(sizes)
         fraction = smallest / sum(sizes)
@@ -211,10 +244,11 @@ class Structure:
             expected = "its mean with little variety of its own"
         else:
             expected = "its mean and variety"
-        if released and fraction * len(sizes) <= LEAST_COUNT:
-            count = f"at most {round(smallest):,} {counted}, {fraction:.0%}"
-            return f"Rarest class ({count}): expect {expected} or less."
         count = f"{round(smallest):,} {counted}, {fraction:.0%}"
+        if released and fraction * len(sizes) <= LEAST_COUNT:
+            # The count may have been raised to the least one, which is then an upper bound.
+            count = f"at most {count}"
+            expected = f"{expected} or less"
         return f"Rarest class ({count}): expect {expected}."
 
     def __str__(self) -> str:
