@@ -36,7 +36,12 @@ from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
-from dpswd.mixture.moments import class_covariances, class_means, mean_and_spread, nearest_spectrum
+from dpswd.mixture.moments import (
+    class_covariances,
+    class_means,
+    mean_and_variance,
+    nearest_spectrum,
+)
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
@@ -487,7 +492,7 @@ class _Part(nn.Module):
         """
         n = records.n_entries
         total, squares = self.overall.release(records, rows=self.features)
-        mean, variance = mean_and_spread(total, squares, n, self.overall.mechanism.sigma)
+        mean, variance = mean_and_variance(total, squares, n, self.overall.mechanism.sigma)
         self.centre.copy_(mean)
         self.scale.fill_(math.sqrt(max(variance, _LEAST_VARIANCE)) / _ROW_NORM)
 

@@ -9,9 +9,12 @@ Releases of all N records, each with its share of the squared mu of the budget
 2. for images, the shares of pixels at each level of brightness;
 3. counts and sums per class;
 4. second moments about the released means, per class or of all classes together;
-5. counts and sums per cell, where the structure has several cells per class, three times: the means
-   of one are the centres of the next (Lloyd's algorithm), except with a public reference;
-6. second moments per cell, likewise, unless the cells are those of a public reference.
+5. where the structure has several cells per class, counts and sums per cell in three rounds: the
+   means of one are the centres of the next (Lloyd's algorithm);
+6. second moments per cell, about the means of the last round.
+
+With a public reference there is one round of 5, and no 6: the covariances of the cells are those of
+the reference.
 
 Of tables with public bounds and enough records, the distribution of every column is released in
 place of 1, and of 3 where each class has its own. Rows are then normal scores
@@ -25,8 +28,8 @@ and 19). Everything else is post-processing.
 Each step takes released values and returns new ones; none changes a value that it was given. A step
 ``_release_...`` makes the release of one query, which draws the noise (:mod:`dpswd.queries`).
 
-Shapes: C classes (1 without labels), K cells of all classes, D dimensions of the rows, p
-leading ones.
+Terms: :mod:`dpswd.mixture.structure` defines row, cell, reference and reference spectrum. Shapes: C
+classes (1 without labels), K cells of all classes, D dimensions of the rows, p leading ones.
 """
 
 import math
@@ -69,20 +72,23 @@ __all__ = ["CONTRAST", "RESIDUAL", "fit"]
 
 # Standard deviation of the logarithm of the contrast of photographs.
 CONTRAST = 0.3
-# Amplitude of the frequencies that are not released, over that of the reference spectrum.
+# Frequencies that are not released are drawn with this amplitude, over that of photographs: without
+# them, images are blurred.
 RESIDUAL = 0.6
-# Mean brightness of the border of a mean image from which the ground is not taken for black.
-_DARK = 0.1
-# Mean squared norm of clipped rows, over the squared bound, from which most of them were clipped.
+# Where the border of the mean image is darker than this, in [0, 1], the ground of the images is
+# taken for black.
+_BLACK_BORDER = 0.1
+# Vectors whose mean squared norm after clipping exceeds this part of the squared bound were mostly
+# clipped.
 _MOSTLY_CLIPPED = 0.75
-# Least mean squared distance of rows from their mean, over R^2: noise must not make it negative.
-_LEAST_SPREAD = 0.1
+# Least variance of the rows in units of R^2: noise must not make it negative.
+_LEAST_VARIANCE = 0.1
 # A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
-_LEAST_CELL = 0.1
-# Sum of the released sizes of levels of brightness, below which noise hides all of them.
-_LEAST_SIZE = 1e-9
+_LEAST_CELL_COUNT = 0.1
+# Least sum of the released sums of the histogram: noise may make all of them zero or negative.
+_LEAST_HISTOGRAM = 1e-9
 # Records that are drawn to find the tone curve.
-_N_TONES = 1000
+_N_TONE_RECORDS = 1000
 
 
 def fit(
@@ -106,7 +112,8 @@ def fit(
     Args:
         records: The private records; their number, shape, classes, bounds and kinds are public.
             Of :meth:`~dpswd.PrivateRecords.as_shapes`, the generator draws shapes.
-        budget: The budget, not entered; its queries are set here.
+        budget: The budget, before ``with budget:``, which this function enters. Its queries are
+            set here, since they follow from the structure.
         structure: What is released and how the budget is shared, chosen from public numbers only;
             ``None`` for the :func:`~dpswd.mixture.forecast.forecast` of records and budget.
         centre: Public constant subtracted from every entry; ``None`` for 0.5 (pixels) or 0
@@ -146,11 +153,14 @@ def fit(
     """
     n_reference = 0 if reference is None else len(reference)
     if structure is None:
-        bounded = records.bounds is not None
-        # c records of a person that change together need c times the noise.
-        mu = budget.mu / records.per_unit
         structure = forecast(
-            records.n_entries, records.shape, records.n_classes, mu, n_reference, bounded
+            n=records.n_entries,
+            shape=records.shape,
+            n_classes=records.n_classes,
+            # c records of a person that change together need c times the noise.
+            mu=budget.mu / records.per_unit,
+            n_reference=n_reference,
+            bounded=records.bounds is not None,
         )
     _check_structure(structure, records, n_reference)
     check_memory(structure)
@@ -164,7 +174,8 @@ def fit(
     setup = _Setup(records, structure, feature_map, queries, reference)
     if residual is None:
         residual = len(records.shape) == 3 and records.shape[0] == 3
-    generator = _empty_generator(setup, residual, contrast, jitter)  # refuses wrong options
+    # Made before the releases, since it refuses wrong options: nothing is spent then.
+    generator = _empty_generator(setup, residual, contrast, jitter)
     budget.queries = queries.in_order()
     if structure.is_noise:
         warnings.warn(structure.verdict, UtilityWarning, stacklevel=2)
@@ -188,7 +199,7 @@ def fit(
             cells = _release_cell_moments(setup, queries.cell_moments, spread, cells)
 
     # Post-processing: the released values become the buffers of the generator.
-    generator.proportions = classes.parts.tolist()
+    generator.proportions = classes.proportions.tolist()
     _set_cells(generator, spread, cells)
     _set_decoding(generator, spread.rows)
     if residual:
@@ -201,7 +212,9 @@ def fit(
     generator.layout = records.layout
     generator.kinds = records.kinds
     generator.structure = structure
-    mark_runs(generator, budget.statement()["weights_from_runs"])
+    # The weights carry the identifier of the run: a later run on the same records that starts from
+    # them is refused unless both share a ledger.
+    mark_runs(generator, budget.statement().guarantee.weights_from_runs)
     return generator.eval()
 
 
@@ -227,21 +240,19 @@ class _Setup:
         return self.records.n_entries
 
     @property
-    def n_leading(self) -> int:
-        """Number p of leading directions."""
-        return self.structure.n_components
-
-    @property
-    def row_norm(self) -> float:
-        """Root mean square norm of the scaled rows."""
+    def mean_norm(self) -> float:
+        """Root mean square norm to which the rows are scaled, below the bound R."""
         return ROW_NORM / self.structure.headroom
 
-    def model_variances(self) -> Tensor:
-        """Return public variances (D,) of the scaled rows."""
+    def reference_variances(self) -> Tensor:
+        """Return the variances (D,) of scaled rows under the reference spectrum.
+
+        They are public. Their sum is that of the private variances, as rows are scaled to it.
+        """
         variances = torch.ones(self.feature_map.dim, dtype=torch.float64)
         if isinstance(self.feature_map, Frequencies):
             variances = self.feature_map.reference
-        return variances * (self.row_norm**2 / variances.sum())
+        return variances * (self.mean_norm**2 / variances.sum())
 
 
 def _check_structure(structure: Structure, records: PrivateRecords, n_reference: int) -> None:
@@ -344,28 +355,31 @@ class _Classes:
     overall: Tensor  # (D,), mean of all rows
 
     @property
-    def parts(self) -> Tensor:
+    def proportions(self) -> Tensor:
         """Proportions (C,) of the classes."""
         return self.counts / self.counts.sum()
 
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """Released spread of the rows, in principal directions."""
+    """Released covariances of the rows, in their principal directions."""
 
-    rows: RowMap  # turned to these directions
+    rows: RowMap  # to coordinates in these directions
     means: Tensor  # (C, D), of classes
     covariances: Tensor  # (C, D, D), of classes
-    pooled: Tensor  # (D, D), covariance within all classes together
-    between: float  # variance of the means of classes
+    pooled: Tensor  # (D, D), covariance within classes, of all classes together
+    between: float  # trace of the covariance of the means of classes
 
     @property
     def variances(self) -> Tensor:
-        """Variances (D,) within all classes together, not too small."""
+        """Variances (D,) within classes, of all classes together; above zero."""
         return self.pooled.diagonal().clamp(min=moments.LEAST_VARIANCE)
 
     def deviation(self, n_leading: int) -> float:
-        """Return the root mean square distance from the mean, in the leading directions."""
+        """Return the root mean square distance of rows from the mean of their class.
+
+        It is that in the leading directions.
+        """
         return float(self.variances[:n_leading].sum().sqrt())
 
 
@@ -400,20 +414,22 @@ def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
     feature_map = setup.feature_map
     if columns is not None:
         mean = torch.zeros(feature_map.dim, dtype=torch.float64)
-        scale = setup.row_norm / math.sqrt(feature_map.dim)
+        scale = setup.mean_norm / math.sqrt(feature_map.dim)
         return RowMap(feature_map, scale, mean, columns.scores)
     query = setup.queries.overall
     assert query is not None  # a structure without columns releases it
     total, squares = query.release(setup.records, rows=feature_map)
     mean_square = squares / setup.n
-    if mean_square > _MOSTLY_CLIPPED * RAW_NORM**2 and type(feature_map) is Flatten:
+    has_radius = type(feature_map) is Flatten  # the other maps, its subclasses, need no guess
+    if has_radius and mean_square > _MOSTLY_CLIPPED * RAW_NORM**2:
         problem = f"Most vectors are longer than twice radius={feature_map.radius:g}"
         effect = "were clipped, so that the synthetic ones are too short"
         remedy = "state bounds of the columns, or a larger radius"
         warnings.warn(f"{problem} and {effect}; {remedy}.", UtilityWarning, stacklevel=3)
-    mean, spread = moments.mean_and_spread(total, squares, setup.n, query.mechanism.sigma)
-    spread = min(max(spread, _LEAST_SPREAD * ROW_NORM**2), RAW_NORM**2)
-    scale = ROW_NORM / (setup.structure.headroom * math.sqrt(spread))
+    mean, variance = moments.mean_and_variance(total, squares, setup.n, query.mechanism.sigma)
+    variance = min(max(variance, _LEAST_VARIANCE * ROW_NORM**2), RAW_NORM**2)
+    # This is setup.mean_norm over the standard deviation, with one rounding fewer.
+    scale = ROW_NORM / (setup.structure.headroom * math.sqrt(variance))
     return RowMap(feature_map, scale, mean)
 
 
@@ -430,16 +446,17 @@ def _release_tones(setup: _Setup) -> Tensor | None:
         return None
     levels = partial(histogram, n_levels=setup.structure.n_levels)
     _, sums = query.release(setup.records, rows=levels)
-    sizes = sums[0].clamp(min=0)
-    parts = sizes / sizes.sum().clamp(min=_LEAST_SIZE)
-    return parts.cumsum(0)[:-1]
+    sizes = sums[0].clamp(min=0)  # of the levels: all images are one class
+    proportions = sizes / sizes.sum().clamp(min=_LEAST_HISTOGRAM)
+    return proportions.cumsum(0)[:-1]
 
 
 def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None) -> _Classes:
     """Release counts and means of classes.
 
-    Where each class has its own distributions of columns, the normal scores of a class have mean 0,
-    and the counts follow from the columns.
+    Means are pulled towards the mean of all rows, the more the smaller the reference variance of a
+    coordinate is beside its noise. Where each class has its own distributions of columns, the
+    normal scores of a class have mean 0, and the counts follow from the columns.
     """
     query = setup.queries.means
     if query is None:
@@ -448,34 +465,36 @@ def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None
         return _Classes(columns.sizes, means, means[0])
     counts, sums = query.release(setup.records, rows=rows)
     counts = counts.clamp(min=LEAST_COUNT * setup.n / len(counts))
-    variances = setup.model_variances()
+    variances = setup.reference_variances()
     means = moments.class_means(counts, sums, variances, query.mechanism.sigma)
     return _Classes(counts, means, sums.sum(0) / counts.sum())
 
 
 def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float) -> _Spread:
-    """Release second moments about the means of classes.
+    """Release second moments about the means of classes, and return covariances.
 
-    All are turned to the principal directions. The directions are those of the covariance of all
-    rows, within and between classes, in descending order of their variances.
+    The covariance of all rows is the one within classes plus the one between them. Its principal
+    directions, in descending order of their variances, become the coordinates.
     """
     query = setup.queries.moments
-    pooled_only = setup.structure.pooled
-    about = LabelledRows(AboutClassMeans(rows, classes.means))
-    released = query.release(setup.records, rows=about)
-    n = setup.n if pooled_only else classes.counts.sum()
+    is_pooled = setup.structure.pooled
+    deviations = LabelledRows(AboutClassMeans(rows, classes.means))
+    released = query.release(setup.records, rows=deviations)
+    # Over the sum of the released counts, the covariance within classes is the mean of those of the
+    # classes below, weighted by their proportions.
+    n = setup.n if is_pooled else classes.counts.sum()
     within = moments.nearest_spectrum(released.sum(0) / n)
-    apart = classes.means - classes.overall
-    between = (apart * classes.parts[:, None]).T @ apart
+    offsets = classes.means - classes.overall
+    between = (offsets * classes.proportions[:, None]).T @ offsets
     _, directions = principal_axes(within + between)
     pooled = directions.T @ within @ directions
-    if pooled_only:
+    if is_pooled:
         covariances = pooled.expand(len(classes.counts), -1, -1)
     else:
-        of_classes = released / classes.counts[:, None, None]
+        unturned = released / classes.counts[:, None, None]
         covariances = moments.class_covariances(
             classes.counts,
-            directions.T @ of_classes @ directions,
+            directions.T @ unturned @ directions,
             pooled,
             query.mechanism.sigma,
             setup.structure.n_cells,
@@ -491,9 +510,12 @@ def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float
 
 
 def _first_cells(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
-    """Return the cells before their releases; where a class has one cell, that is all."""
+    """Return the cells from which the releases of cells start.
+
+    They follow from the released moments of classes, and are final where a class has one cell.
+    """
     structure = setup.structure
-    p = setup.n_leading
+    p = structure.n_components
     if structure.n_cells == 1:
         return _one_cell_per_class(setup, classes, spread)
     means = spread.means[:, :p]
@@ -503,27 +525,29 @@ def _first_cells(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
         centres = moments.first_centres(means, pooled, structure.n_cells).flatten(0, 1)
         return _Cells(centres, centres, counts, roots=None)
     assert setup.reference is not None  # checked with the structure
-    public = spread.rows.leading(setup.reference, None, p)
-    moved = moments.like_reference(public, means[0], pooled)
+    reference_rows = spread.rows.leading(setup.reference, None, p)
+    moved = moments.moved_to(reference_rows, means[0], pooled)
     centres, covariances = moments.reference_cells(moved, structure.n_cells)
     return _Cells(centres, centres, counts, root(covariances))
 
 
 def _one_cell_per_class(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
-    """Return one cell per class, with the reference variance of the rows.
+    """Return one cell per class, with covariances of the right size.
 
-    Clipping and noise have changed their variance. One factor gives all classes together what the
-    reference has less the variance between classes and that of the remaining directions.
+    Clipping and noise have changed the variance of the rows, which were scaled to that of the
+    reference. One factor restores it: all classes together get the reference variance, less that
+    between classes and that of the remaining directions.
     """
-    p = setup.n_leading
+    p = setup.structure.n_components
     means = spread.means[:, :p]
     covariances = spread.covariances[:, :p, :p]
     traces = covariances.diagonal(dim1=1, dim2=2).sum(1)
-    released = max(float(classes.parts @ traces), moments.LEAST_VARIANCE)
-    total = float(setup.model_variances().sum())
+    released = max(float(classes.proportions @ traces), moments.LEAST_VARIANCE)
+    total = float(setup.reference_variances().sum())
     expected = total - spread.between - float(spread.variances[p:].sum())
-    limit = ROW_NORM / setup.structure.class_bound  # where all of the rows are clipped
-    scale = math.sqrt(min(max(expected / released, 1.0), limit**2))
+    # Rows of norm R that are all clipped to the bound of classes shrink by this factor, no more.
+    largest = ROW_NORM / setup.structure.class_bound
+    scale = math.sqrt(min(max(expected / released, 1.0), largest**2))
     counts = torch.ones(len(means), dtype=torch.float64)
     return _Cells(means, means, counts, scale * root(covariances))
 
@@ -531,19 +555,18 @@ def _one_cell_per_class(setup: _Setup, classes: _Classes, spread: _Spread) -> _C
 def _release_cell_means(setup: _Setup, query: ClassMeans, spread: _Spread, cells: _Cells) -> _Cells:
     """Release counts and sums of cells, and return cells with these counts and means.
 
-    The means of the cells before become the centres. Sums are of deviations from these.
+    This is one round of Lloyd's algorithm: the means of the last round become the centres, and the
+    sums are those of the deviations from the centres.
     """
-    p = setup.n_leading
+    p = setup.structure.n_components
     centres = cells.means
-    unit = SUM_BOUND * spread.deviation(p) / ROW_NORM  # a row at the bound gets norm R
-    counts, sums = query.release(
-        setup.records, rows=_in_cells(setup, spread, centres, centres, unit)
-    )
-    counts = counts.clamp(min=_LEAST_CELL * float(counts.mean()))
-    moved = moments.cell_means(
-        counts, sums * unit, spread.variances[:p], query.mechanism.sigma * unit
-    )
-    return replace(cells, centres=centres, means=centres + moved, counts=counts)
+    unit = SUM_BOUND * spread.deviation(p) / ROW_NORM  # a deviation at the bound gets norm R
+    deviations = _in_cells(setup, spread, centres, centres, unit)
+    counts, sums = query.release(setup.records, rows=deviations)
+    counts = counts.clamp(min=_LEAST_CELL_COUNT * float(counts.mean()))
+    noise = query.mechanism.sigma * unit
+    mean_deviations = moments.cell_means(counts, sums * unit, spread.variances[:p], noise)
+    return replace(cells, centres=centres, means=centres + mean_deviations, counts=counts)
 
 
 def _release_cell_moments(
@@ -553,10 +576,10 @@ def _release_cell_moments(
 
     The moments are about the means of the cells.
     """
-    p = setup.n_leading
+    p = setup.structure.n_components
     unit = MOMENT_BOUND * spread.deviation(p) / ROW_NORM
-    rows = _in_cells(setup, spread, cells.centres, cells.means, unit)
-    released = query.release(setup.records, rows=rows)
+    deviations = _in_cells(setup, spread, cells.centres, cells.means, unit)
+    released = query.release(setup.records, rows=deviations)
     covariances = moments.cell_covariances(
         cells.counts,
         released * unit**2,
@@ -569,15 +592,25 @@ def _release_cell_moments(
 
 
 def _in_cells(
-    setup: _Setup, spread: _Spread, centres: Tensor, about: Tensor, unit: float
+    setup: _Setup, spread: _Spread, centres: Tensor, origins: Tensor, unit: float
 ) -> LabelledRows:
-    """Return the row function of leading coordinates about points (K, p) of the cells."""
-    of_classes = centres.unflatten(0, (-1, setup.structure.n_cells))
-    return LabelledRows(InCells(spread.rows, of_classes, about, unit))
+    """Return the row function of a release of cells.
+
+    A record of the cell k is mapped to (leading coordinates - origins[k]) / unit, and to k.
+
+    Args:
+        setup: What is known before the first release.
+        spread: The map to leading coordinates.
+        centres: Centres (K, p) of the cells: a record is in the cell of the nearest one.
+        origins: Points (K, p) that are subtracted.
+        unit: Length that becomes 1.
+    """
+    centres_of_classes = centres.unflatten(0, (-1, setup.structure.n_cells))
+    return LabelledRows(InCells(spread.rows, centres_of_classes, origins, unit))
 
 
 def _weights(cells: _Cells, n_cells: int) -> Tensor:
-    """Return the proportions (C, n_cells) of the cells of each class."""
+    """Return the weights (C, n_cells) of the cells: their proportions in their class."""
     counts: Tensor = cells.counts.unflatten(0, (-1, n_cells))
     return counts / counts.sum(1, keepdim=True)
 
@@ -603,7 +636,8 @@ def _set_cells(generator: MixtureGenerator, spread: _Spread, cells: _Cells) -> N
 def _set_decoding(generator: MixtureGenerator, rows: RowMap) -> None:
     """Set the map from rows to records.
 
-    It has an affine part, the distributions of columns, and the bounds.
+    It has an affine part, the distributions of columns, and the bounds. The affine part is found
+    from the images of zero and of the unit vectors.
     """
     identity = torch.eye(rows.dim, dtype=torch.float64)
     offset = rows.decode(torch.zeros_like(identity[:1]))
@@ -624,7 +658,9 @@ def _set_residual(generator: MixtureGenerator, rows: RowMap, amplitude: float) -
     """
     assert isinstance(rows.feature_map, Frequencies)  # of images
     spectrum = reference_spectrum(generator.sample_shape).flatten()
-    spectrum[rows.feature_map.index] = 0
+    spectrum[rows.feature_map.index] = 0  # released
+    # Rows of the reference spectrum have norm R before they are scaled, and those of records with
+    # less contrast a smaller one, so that their scale is larger.
     contrast = min(1.0, 1 / rows.scale)
     scale = amplitude * contrast * spectrum.unflatten(0, generator.sample_shape)
     generator.residual_scale.copy_(scale)
@@ -639,8 +675,8 @@ def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
         generator: The generator, whose cells and decoding are set.
         below: Released proportions (n_levels - 1,) of the pixels below each edge between levels.
     """
-    with seeded(0):  # the codes hide nothing, and every process must draw the same
-        labels = generator.labels(_N_TONES, "released")
+    with seeded(0):  # the codes are public, and every process must draw the same
+        labels = generator.labels(_N_TONE_RECORDS, "released")
         latent = generator.latent(len(labels))
     cells = generator.cells(latent, labels)
     images = generator.linear(generator.mixture_rows(latent, cells), latent)
@@ -649,13 +685,14 @@ def _set_tones(generator: MixtureGenerator, below: Tensor) -> None:
 
 
 def _set_padding(generator: MixtureGenerator) -> None:
-    """Set whether jitter reflects images at their border.
+    """Set what jitter moves in from beyond the border of an image.
 
-    It does unless the border of the mean image is black.
+    That is black where the border of the mean image is black, as around digits. Otherwise the image
+    is reflected at its border.
     """
     n_classes = generator.weights.shape[0]
     proportions = generator.means.new_tensor(generator.proportions)
-    of_classes = generator.means.unflatten(0, (n_classes, -1)).mean(1)
-    image = generator.linear((proportions @ of_classes)[None])[0].mean(0)
-    border = torch.cat([image[0], image[-1], image[:, 0], image[:, -1]])
-    generator.reflect.fill_(bool(border.mean() > _DARK))
+    class_means = generator.means.unflatten(0, (n_classes, -1)).mean(1)
+    mean_image = generator.linear((proportions @ class_means)[None])[0].mean(0)
+    border = torch.cat([mean_image[0], mean_image[-1], mean_image[:, 0], mean_image[:, -1]])
+    generator.reflect.fill_(bool(border.mean() > _BLACK_BORDER))

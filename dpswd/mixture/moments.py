@@ -23,39 +23,49 @@ LEAST_VARIANCE = 1e-9
 _LEAST_RATIO = 1e-3
 # Largest factor that gives clipped second moments their variance back: a larger one is mostly
 # noise.
-_MOST_CLIPPED = 4.0
+_LARGEST_FACTOR = 4.0
 # A class with fewer records than this part of their mean number is rare.
 RARE = 0.5
-# The covariance of a rare class stays as released where its noise exceeds a sixth of the largest
-# variance: it then holds what is left of a mean that is mostly noise.
-_FAINTEST = 6.0
-# Rows that the covariance within all cells of a reference counts for in the covariance of a cell.
+# The covariance of a rare class is pulled to that of all classes only if the largest variance is at
+# least this many times its noise. Below, the mean of the class is mostly noise as well, and the
+# released covariance holds what is left of it.
+_LEAST_VARIANCE_TO_NOISE = 6.0
+# The covariance of a cell of a reference is mixed with that within all cells, as if this many rows
+# had the latter: a cell of few rows has no full covariance of its own.
 _POOLED_ROWS = 5
 # Synthetic rows of each class from which the first centres are found.
 _N_SYNTHETIC = 3000
+# Least eigenvalue of the covariance of a reference, over the mean one, which is inverted.
+_LEAST_INVERTED = 1e-3
 
 
 def nearest_spectrum(matrix: Tensor) -> Tensor:
-    """Nearest positive semidefinite matrix (d, d) of the same trace.
+    """Return the nearest positive semidefinite matrix (d, d) of the same trace.
 
-    Noise spreads a spectrum and keeps its sum.
+    Noise makes large eigenvalues larger and small ones negative, and keeps their sum on average.
     """
 
     def nearest(values: Tensor) -> Tensor:
-        """Project ascending eigenvalues (d,) on nonnegative ones of the same sum."""
+        """Project ascending eigenvalues (d,) on nonnegative ones of the same sum.
+
+        One number is subtracted from all, and the negative ones become zero. That is the projection
+        on a simplex: the number is the ``shift`` of the largest group of leading eigenvalues that
+        stay positive.
+        """
         descending = values.flip(0)
         total = descending.sum().clamp(min=0)
-        numbers = torch.arange(1, len(values) + 1)
-        excess = (descending.cumsum(0) - total) / numbers
-        n_positive = int((descending > excess).sum())
-        last = max(n_positive, 1) - 1
-        return (values - excess[last]).clamp(min=0)
+        group_sizes = torch.arange(1, len(values) + 1)
+        shifts = (descending.cumsum(0) - total) / group_sizes
+        n_positive = max(int((descending > shifts).sum()), 1)
+        return (values - shifts[n_positive - 1]).clamp(min=0)
 
     return of_eigenvalues(nearest, matrix)
 
 
-def mean_and_spread(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
-    """Return the mean (d,) of n rows, and their mean squared distance from it.
+def mean_and_variance(total: Tensor, squares: float, n: int, noise: float) -> tuple[Tensor, float]:
+    """Return the mean (d,) and the variance of n rows.
+
+    The variance is their mean squared distance from the mean.
 
     Args:
         total: Released sum (d,) of the rows.
@@ -142,7 +152,7 @@ def class_covariances(
         rare: Part of the mean count below which a class is rare; 0 for no rare class.
     """
     largest = pooled.diagonal().max().clamp(min=LEAST_VARIANCE)
-    visible = noise / counts * _FAINTEST < largest
+    visible = noise / counts * _LEAST_VARIANCE_TO_NOISE < largest
     is_rare = (counts < rare * counts.mean()) & visible
     is_small = counts[is_rare] < counts.mean() / n_cells
     if n_cells > 1 and bool(is_small.any()):
@@ -170,17 +180,17 @@ def first_centres(means: Tensor, covariance: Tensor, n_cells: int) -> Tensor:
     return torch.stack(centres)
 
 
-def like_reference(reference: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+def moved_to(rows: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
     """Move rows (n, d) to a mean (d,) and a covariance (d, d).
 
-    The map is the optimal transport of normal laws.
+    The map is the optimal transport between normal distributions, which is linear.
     """
-    centred = reference - reference.mean(0)
+    centred = rows - rows.mean(0)
     own = centred.T @ centred / len(centred)
 
     def inverse_root(values: Tensor) -> Tensor:
-        """Return 1 / sqrt of eigenvalues, of which small ones are lifted."""
-        floor = 1e-3 * float(values.mean()) + LEAST_VARIANCE
+        """Return 1 / sqrt of eigenvalues, of which small ones are raised to a floor."""
+        floor = _LEAST_INVERTED * float(values.mean()) + LEAST_VARIANCE
         return values.clamp(min=floor).rsqrt()
 
     inverse = of_eigenvalues(inverse_root, own)
@@ -198,8 +208,8 @@ def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
     clusters = _k_means(rows, n_cells)
     centres = torch.from_numpy(clusters.cluster_centers_)
     cells = torch.from_numpy(clusters.labels_).long()
-    about = rows - centres[cells]
-    of_cells = [about[cells == c] for c in range(n_cells)]
+    deviations = rows - centres[cells]
+    of_cells = [deviations[cells == c] for c in range(n_cells)]
     scatter = torch.stack([part.T @ part for part in of_cells])
     counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
     pooled = _POOLED_ROWS * scatter.sum(0) / len(rows)
@@ -269,13 +279,14 @@ def cell_covariances(
         covariances: Covariances (C, d, d) of classes.
     """
     n_cells = weights.shape[1]
-    about = means.unflatten(0, (-1, n_cells))
-    about = about - (weights[:, :, None] * about).sum(1, keepdim=True)
-    between = torch.einsum("ck,cki,ckj->cij", weights, about, about)
+    means_of_classes = means.unflatten(0, (-1, n_cells))
+    centres = (weights[:, :, None] * means_of_classes).sum(1, keepdim=True)
+    offsets = means_of_classes - centres
+    between = torch.einsum("ck,cki,ckj->cij", weights, offsets, offsets)
     within = positive_part(covariances - between).repeat_interleave(n_cells, 0)
     released = moments / counts[:, None, None]
     clipped = _total_variance(weights, released)
-    scale = (_total_variance(weights, within) / clipped).clamp(1, _MOST_CLIPPED)
+    scale = (_total_variance(weights, within) / clipped).clamp(1, _LARGEST_FACTOR)
     return pulled_covariances(scale * released, within, scale * (noise / counts))
 
 

@@ -1,4 +1,4 @@
-"""Row functions of the fit: what meets private records, record by record.
+"""Row functions of the fit, which map private records to rows.
 
 They are frozen: their scale, directions and centres follow from public numbers and earlier
 releases. So the row of a record depends on this record alone (:mod:`dpswd.row_copy`).
@@ -75,7 +75,7 @@ class RowMap:
 
 @dataclass(frozen=True, eq=False)
 class AboutClassMeans:
-    """Rows about the released means (C, D) of their classes.
+    """Deviations of rows from the released means (C, D) of their classes.
 
     The object is an argument of :class:`dpswd.LabelledRows`.
     """
@@ -90,7 +90,7 @@ class AboutClassMeans:
 
 @dataclass(frozen=True, eq=False)
 class InCells:
-    """Leading coordinates about a point of their cell.
+    """Deviations of leading coordinates from a point of their cell.
 
     The object is an argument of :class:`dpswd.LabelledRows`. The cell of a record is that of the
     nearest centre of its class.
@@ -98,13 +98,13 @@ class InCells:
     Attributes:
         rows: Map from records to rows.
         centres: Centres (C, n_cells, p) of the cells.
-        about: Points (K, p) that are subtracted, one for each cell.
+        origins: Points (K, p) that are subtracted, one for each cell.
         unit: Length that becomes 1.
     """
 
     rows: RowMap
     centres: Tensor
-    about: Tensor
+    origins: Tensor
     unit: float
 
     def __call__(self, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,4 +115,4 @@ class InCells:
         p = self.centres.shape[2]
         leading = self.rows.leading(values, labels, p)
         cells = moments.cells_of(leading, labels, self.centres)
-        return (leading - self.about[cells]) / self.unit, cells
+        return (leading - self.origins[cells]) / self.unit, cells

@@ -39,22 +39,22 @@ def test_first_centres_of_rows_without_variance_are_their_means():
     assert torch.allclose(centres, means[:, None], atol=1e-3)
 
 
-def test_like_reference_has_the_released_moments():
+def test_moved_to_has_the_released_moments():
     generator = seeded()
     deviations = torch.tensor([3.0, 2.0, 1.0, 0.5])
     reference = normal(300, 4, generator=generator) * deviations
     half = normal(4, 4, generator=generator)
     mean = half[0]
     covariance = half @ half.T
-    moved = moments.like_reference(reference, mean, covariance)
+    moved = moments.moved_to(reference, mean, covariance)
     assert torch.allclose(moved.mean(0), mean)
     assert torch.allclose(torch.cov(moved.T, correction=0), covariance)
 
 
-def test_like_reference_of_its_own_moments_moves_nothing():
+def test_moved_to_of_its_own_moments_moves_nothing():
     reference = normal(300, 4, generator=seeded())
     covariance = torch.cov(reference.T, correction=0)
-    same = moments.like_reference(reference, reference.mean(0), covariance)
+    same = moments.moved_to(reference, reference.mean(0), covariance)
     assert torch.allclose(same, reference)
 
 
