@@ -2,10 +2,11 @@
 
 Both domains are as they are.
 
-Digits, as in the authors' code (arakotom/dp_swd at 97164ee): the source is MNIST's training set, a
-target MNIST's test set. Of USPS, a random 7,438 of all 9,298 images, enlarged from 16 x 16 to
-``box`` pixels a side and padded to 28 x 28. Pixels are in [-1, 1]. Other names are files of
-features, all records of which are used, with their classes.
+Digits: of MNIST, the training set as a source and the test set as a target, with pixels in [-1, 1],
+as in the authors' code (arakotom/dp_swd at 97164ee). Of USPS, whose file in that code is not
+available, a random 7,438 of all 9,298 images, enlarged from 16 x 16 to ``box`` pixels a side and
+padded to 28 x 28. Other names are files of features, all records of which are used, with their
+classes.
 
 The target is also the test: the labels of its records measure the accuracy, and nothing else reads
 them.
@@ -47,7 +48,7 @@ class TargetLoader:
         batch_size: Records of a batch.
         fresh: Whether every batch is a fresh uniform subset of fixed size, which the account of
             DP-DANN requires; otherwise batches are those of shuffled epochs, of which the last one
-            is short, as in the code of Rakotomamonjy2021.
+            is short, as in the code of Rakotomamonjy2021 for USPS-MNIST.
     """
 
     def __init__(self, records: Tensor, batch_size: int, *, fresh: bool = False) -> None:

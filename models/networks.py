@@ -130,11 +130,12 @@ class FaceDiscriminator(nn.Module):
 
 
 class PublishedDigitEncoder(nn.Sequential):
-    """Encoder of appendix 8.5.2.
+    """Encoder of appendix 8.5.2, as in the authors' code.
 
     It maps grey images (n, 1, 28, 28) to 320 features, which are 20 maps of 4 x 4. Convolution
     5 x 5 with 32 maps, ReLU, max-pooling; convolution 5 x 5 with 20 maps, max-pooling, sigmoid. The
-    authors' code, not the paper, has a dropout of 0.5 of the 20 maps.
+    paper has neither the second max-pooling, without which there are 1,280 features, nor the
+    dropout of 0.5 of the 20 maps.
     """
 
     dim = 320

@@ -70,7 +70,7 @@ def test_entries_of_units_are_counted_as_entries(tmp_path, slices):
 
 
 def small_slices(tmp_path):
-    """Slices of six records in blocks of two, whose directions are released."""
+    """Slices in blocks of two of 600 records, whose directions are released."""
     records = PrivateRecords(make_images(), Y, classes=range(C))
     small = PrincipalSlices(flatten(), C, SlicePlan(3, 2, 300, N))
     small.release(records, target_epsilon=50.0, target_delta=1e-5, run_dir=tmp_path)

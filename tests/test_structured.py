@@ -249,7 +249,7 @@ QUANTILES = {"statistic": "quantiles", "n_quantiles": 3}
 
 
 class RepeatedSlice(DPSlicedWassersteinLoss):
-    """A loss whose second frame repeats one slice of the first in place of its own: broken."""
+    """A loss whose frames repeat their first slice in place of all others: broken."""
 
     def _projected(self, rows, projections, size):
         for part, factor in super()._projected(rows, projections, size):

@@ -27,8 +27,9 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 class ConvEncoder(nn.Module):
     """Map images to features by two convolutions of size 5 x 5 with maxima of 2 x 2.
 
-    An image of 28 x 28 has 20 x 4 x 4 = 320 features. Rakotomamonjy2021 has the same layers with 32
-    maps in the first one and a sigmoid after the second (appendix 8.5.2).
+    An image of 28 x 28 has 20 x 4 x 4 = 320 features. The code of Rakotomamonjy2021 has the same
+    layers with 32 maps in the first one and a sigmoid after the second; its text (appendix 8.5.2)
+    has no maxima after the second one.
 
     Args:
         sample_shape: Shape (channels, height, width) of an image, of side 16 at least.

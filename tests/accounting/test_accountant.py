@@ -115,7 +115,7 @@ def test_tails_without_failure_prob_get_half_of_delta(kind, batch):
 
 def implied_mu(loss, epsilon):
     """The mu of the Gaussian mechanism with the same delta at ``epsilon``
-    (Dong2022, Corollary 1).
+    (Dong2022, Corollary 2.13).
     """
     delta = float(loss.get_delta_for_epsilon(epsilon))
     return optimize.brentq(

@@ -234,7 +234,7 @@ def excess(f, g, alpha):
 
 
 def test_definition_2_10_is_a_metric():
-    """The larger of both directions, on curves of which none is above the others."""
+    """The larger of both directions, on curves of which one crosses the two others."""
     alpha = np.linspace(0, 1, 2001)
     curves = [gaussian_curve(1.0), gaussian_curve(1.5), lambda a: np.maximum(0, 0.7 - a)]
 
@@ -379,7 +379,7 @@ def test_selection_has_a_row_for_every_epsilon(tmp_path):
 def test_table_2_of_gomez2025_by_two_ways():
     for row in gdp.gdp_table2(None, quick=True)["rows"]:
         assert row["regret"] < 1e-2
-        # The printed epsilon is nominal, 7 to 9 % above that of the account.
+        # The epsilon of the account is 7 to 9 % below the printed one, which is nominal.
         assert 0.85 * row["mu_of_pair"] < row["mu"] < row["mu_of_pair"]
 
 

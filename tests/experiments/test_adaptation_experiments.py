@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 
 from dpswd import PrivateAdapter
 from dpswd.data import benchmark
@@ -78,7 +79,8 @@ def test_epsilon_of_noise_on_each_gradient():
 @pytest.mark.parametrize("steps", [None, 590])
 def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
     for problem, target_epsilon in (("MNIST-USPS", 0.0365), ("USPS-MNIST", 0.0311)):
-        options = table1.options_of(Cell(problem, "dp_dann", 0, steps=steps), None)
+        cell = Cell(problem, "dp_dann", 0, steps=steps)
+        options = table1.options_of(cell, None)
         values = dict(zip(options[::2], options[1::2], strict=True))
         n_steps = int(values["--trainer.max_steps"])
         n_releases = int(values["--privacy.n_releases"])
@@ -86,6 +88,9 @@ def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
         if steps is None:
             epsilon = float(values["--privacy.target_epsilon"])
             assert epsilon == pytest.approx(target_epsilon, rel=5e-3)
+            config = yaml.safe_load(cell.config.read_text())
+            assert config["privacy"]["target_epsilon"] == target_epsilon
+            assert config["privacy"]["n_releases"] == n_releases
 
 
 def test_changed_settings_are_options_of_the_command_line(tmp_path):

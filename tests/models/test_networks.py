@@ -19,13 +19,18 @@ def layers(network, kind):
 
 
 def test_encoder_of_appendix_8_5_2():
-    """Erratum 3: what is projected are 320 features, not 784 pixels."""
+    """As in the code, with 320 features (erratum 3); without the second pooling it has 1,280."""
     encoder = PublishedDigitEncoder()
     assert [layer.out_channels for layer in layers(encoder, torch.nn.Conv2d)] == [32, 20]
     features = encoder(torch.rand(2, 1, 28, 28)).detach()
     assert features.shape == (2, encoder.dim) == (2, 320)
     assert 0 < float(features.min()) < float(features.max()) < 1  # sigmoid
     assert n_parameters(encoder) == 32 * 26 + 20 * (32 * 25 + 1)
+    first_pooling, second_pooling = layers(encoder, torch.nn.MaxPool2d)
+    of_the_text = [layer for layer in encoder if layer is not second_pooling]
+    assert first_pooling in of_the_text
+    features = torch.nn.Sequential(*of_the_text)(torch.rand(2, 1, 28, 28))
+    assert features.shape == (2, 20 * 8 * 8) == (2, 1280)
 
 
 def test_table_3_generator():
