@@ -129,7 +129,7 @@ class Processes:
             dist.all_gather_object(values, value, group=self.group)
         return values
 
-    def broadcast(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    def run_on_rank_0(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Call ``work(*arguments)`` on rank 0, and broadcast its result or error.
 
         All ranks return the result, or raise the error.

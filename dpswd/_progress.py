@@ -31,7 +31,7 @@ def _rank() -> int:
     return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
 
 
-def passing(
+def with_progress_bar(
     parts: "Sequence[Tensor]", description: str, *, shown: bool = True
 ) -> "Iterator[Tensor]":
     """Yield the parts of an index behind a progress bar.

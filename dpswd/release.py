@@ -15,6 +15,11 @@ A query is a sum over all records (:class:`RecordSum`): it states what a chunk o
 contributes. The loss (:class:`BatchStatistic`) is a function of the rows of a secret batch, which
 it sorts, and therefore needs all of them at once.
 
+Terms. Every record is one *entry* of a sum; where units are stated, every unit has c entries, drawn
+from its records, which repeat if it has fewer (:mod:`dpswd.units`). A *group* is what a query
+counts or sums by itself: the class of a record, unless the row function says otherwise
+(:class:`dpswd.LabelledRows`), for example a cell of its class.
+
 Several processes (``torch.distributed``) make one release together: each rank opens its part of the
 records; rank 0 gets their sum or their rows, writes the ledger, draws the noise and broadcasts the
 noisy values.
@@ -34,7 +39,7 @@ import torch
 from torch import Tensor, nn
 
 from dpswd._distributed import Processes
-from dpswd._progress import passing
+from dpswd._progress import with_progress_bar
 from dpswd._provenance import track_runs
 from dpswd._random import noisy, normal, on_grid, random_source, subset
 from dpswd.errors import InputError
@@ -50,7 +55,9 @@ __all__ = ["Recorder"]
 _MAX_CHUNK_BYTES = 2**26
 _MAX_CHUNK_RECORDS = 4096
 # Values that are clipped at a time: they stay in the processor's cache.
-_CACHED_VALUES = 2**17
+_CLIPPED_AT_ONCE = 2**17
+# Part of a squared mu that a query gets of which nothing else is stated: five of them fit a budget.
+_DEFAULT_SHARE = 0.2
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,14 +122,15 @@ class Releasing(nn.Module, Generic[M]):
         recorder: Object that records every release before it is made.
         n_releases: Number of releases that this object has made.
         source: Source of the noise, of secret batches and of directions.
-        share: Part of the squared mu of a budget over several queries.
+        share: Part of the squared mu of a budget over several queries. The last one, as the loss of
+            a training, gets what the others leave.
     """
 
-    share: float = 0.2
+    share: float = _DEFAULT_SHARE
 
     def __init__(self, mechanism: M, recorder: Recorder | None = None) -> None:
         super().__init__()
-        track_runs(self)
+        track_runs(self)  # a module that holds released values carries the runs they are from
         self.mechanism = mechanism
         self.recorder = recorder
         self.n_releases = 0
@@ -139,7 +147,7 @@ class Releasing(nn.Module, Generic[M]):
         self.source = random_source(mechanism.noise_seed)
 
     def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``; NOT PRIVATE and why is named, too."""
+        """Describe the mechanism for ``print(module)``, with NOT PRIVATE and why, if it is not."""
         sigma = "not calibrated"
         if self.mechanism.sigma is not None:
             sigma = f"{self.mechanism.sigma:.4g}"
@@ -183,7 +191,7 @@ class RecordSum(Releasing[GaussianMechanism]):
     A subclass states the terms.
 
     Attributes:
-        n_classes: Number C of groups into which records are counted; 1 puts all records into one.
+        n_classes: Number C of groups; 1 puts all records into one.
         shape: Shape of the sum.
     """
 
@@ -248,12 +256,12 @@ def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
     """
 
     @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+    def run_uncompiled(*args: P.args, **kwargs: P.kwargs) -> T:
         if torch.compiler.is_compiling():
             return cast(T, torch.compiler.disable(function)(*args, **kwargs))
         return function(*args, **kwargs)
 
-    return called
+    return run_uncompiled
 
 
 @uncompiled
@@ -290,22 +298,22 @@ def make_release(
     #    The chunks are lazy: a record is opened when the sum or the batch reads its chunk.
     if isinstance(private, PrivateRecords):
         _check_units(module.mechanism, private)
-        numbers = _choose_records(module, private, processes)
-        chunks = _open_chunks(module, private, numbers, row_function, processes)
+        entries = _choose_entries(module, private, processes)
+        chunks = _open_chunks(module, private, entries, row_function, processes)
         n_entries = private.n_entries
     else:
         chunks = iter([(private.detach(), _one_group(private))])
         n_entries = len(private)
     public: dict[str, Tensor] = {}
     if isinstance(module, RecordSum):
-        total = processes.run_on_all(_add_up, module, chunks, n_entries)
-        exact = processes.sum(total)
+        part = processes.run_on_all(_add_up, module, chunks, n_entries)
+        exact = processes.sum(part)
     else:
-        rows, groups = processes.run_on_all(_join, chunks)
+        rows, groups = processes.run_on_all(_join_chunks, chunks)
         if processes.world_size > 1:
             rows = processes.gather(rows.double())
         groups = processes.gather(groups)
-        public["projections"] = processes.broadcast(module.draw_projections)
+        public["projections"] = processes.run_on_rank_0(module.draw_projections)
         exact = processes.run_on_all(_exact_values, module, rows, groups, public["projections"])
 
     # 3. Record the release in the ledger, before its noise exists.
@@ -313,9 +321,9 @@ def make_release(
 
     # 4. and 5. On rank 0, draw the noise (module.add_noise) and store the noisy values; send them
     #    to every rank. Nothing after this line is private.
-    values = processes.broadcast(_add_noise_and_store, module, exact, public)
+    values = processes.run_on_rank_0(_add_noise_and_store, module, exact, public)
     tensors = {"values": values, **public}
-    if exact is not None:
+    if exact is not None:  # ranks above 0 have no rows of a batch: their values stay on the CPU
         tensors = {name: tensor.to(exact.device) for name, tensor in tensors.items()}
     return tensors
 
@@ -349,10 +357,10 @@ def _check_units(mechanism: Mechanism, records: PrivateRecords) -> None:
         )
 
 
-def _choose_records(
+def _choose_entries(
     module: RecordSum | BatchStatistic, records: PrivateRecords, processes: Processes
 ) -> Tensor:
-    """Return the numbers (n,) of the entries of a release that this rank opens.
+    """Return the indices (n,) of the entries of a release that this rank opens.
 
     A mechanism without ``batch_size`` reads all entries, of which a public rule gives every rank
     a part. Otherwise rank 0 draws a uniform subset of ``batch_size`` units, in secret order, and
@@ -362,7 +370,7 @@ def _choose_records(
     batch_size = module.mechanism.batch_size
     if batch_size is None:
         return processes.rank_part(records.n_entries)
-    drawn = processes.broadcast(subset, module.source, len(records), batch_size)
+    drawn = processes.run_on_rank_0(subset, module.source, len(records), batch_size)
     entries = records.entries_of(torch.from_numpy(drawn))
     parts = torch.tensor_split(entries, processes.world_size)
     return parts[processes.rank]
@@ -371,11 +379,11 @@ def _choose_records(
 def _open_chunks(
     module: RecordSum | BatchStatistic,
     records: PrivateRecords,
-    numbers: Tensor,
+    entries: Tensor,
     row_function: RowFunction | None,
     processes: Processes,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows and groups of the entries with these numbers. PRIVATE.
+    """Yield rows and groups of the entries with these indices. PRIVATE.
 
     The entries are opened chunk by chunk. The row function is checked on public records before the
     first chunk is opened. Rank 0 shows a progress bar if all records are read.
@@ -385,7 +393,7 @@ def _open_chunks(
     size = _MAX_CHUNK_BYTES // (4 * math.prod(records.shape))
     size = max(1, min(_MAX_CHUNK_RECORDS, size))
     has_bar = processes.rank == 0 and module.mechanism.batch_size is None
-    for chunk in passing(numbers.split(size), "Reading records", shown=has_bar):
+    for chunk in with_progress_bar(entries.split(size), "Reading records", shown=has_bar):
         values, labels = records.open_records(chunk)
         yield map_records(row_function, values, labels)
 
@@ -404,11 +412,11 @@ def _add_up(module: RecordSum, chunks: Iterable[tuple[Tensor, Tensor]], n_record
     return total
 
 
-def _join(chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _join_chunks(chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return the rows (n, d) and the groups (n,) of all chunks of this rank. PRIVATE."""
     rows, groups = zip(*chunks, strict=True)
-    if len(rows) == 1 and rows[0].is_floating_point():  # the clip converts them
-        return rows[0], groups[0]
+    if len(rows) == 1 and rows[0].is_floating_point():
+        return rows[0], groups[0]  # without a copy, as clip_rows makes one in float64
     return torch.cat(rows).double(), torch.cat(groups)
 
 
@@ -429,7 +437,10 @@ def _exact_values(
 
 
 def _record(module: RecordSum | BatchStatistic) -> None:
-    """Write a release to the ledger and count it."""
+    """Write a release to the ledger, if there is one, and count it in the module.
+
+    Without a recorder, the caller hands rows over and keeps the books.
+    """
     module.mechanism.check_calibrated()
     if module.recorder is not None:
         module.recorder.record(module.mechanism)
@@ -459,20 +470,22 @@ def clip_rows(rows: Tensor, row_norm: float) -> Tensor:
     rows = rows.detach()
     clipped = torch.empty(rows.shape, dtype=torch.float64, device=rows.device)
     margin = 1e-12 + rows.shape[1] * 2.0**-53
-    n_rows = max(1, _CACHED_VALUES // max(1, rows.shape[1]))
-    for part, target in zip(rows.split(n_rows), clipped.split(n_rows), strict=True):
-        target.copy_(part)
-        norms: Tensor = torch.linalg.vector_norm(target, dim=1, keepdim=True)
-        target.mul_((row_norm * (1 - margin) / norms).clamp(max=1.0))
+    n_rows = max(1, _CLIPPED_AT_ONCE // max(1, rows.shape[1]))
+    for part, clipped_part in zip(rows.split(n_rows), clipped.split(n_rows), strict=True):
+        clipped_part.copy_(part)
+        norms: Tensor = torch.linalg.vector_norm(clipped_part, dim=1, keepdim=True)
+        clipped_part.mul_((row_norm * (1 - margin) / norms).clamp(max=1.0))
     return clipped
 
 
-def check_same_records(records: PrivateRecords) -> str:
-    """Return the digest of the records, after comparing it between ranks."""
+def check_same_records(records: PrivateRecords) -> None:
+    """Raise an InputError unless all ranks have the same records, in the same order.
+
+    Each rank opens its part of the records by their indices.
+    """
     processes = Processes()
-    digest = str(processes.run_on_all(records.digest))
+    digest = processes.run_on_all(records.digest)
     if len(set(processes.all_gather(digest))) > 1:
         raise InputError(
             "Expected the same list of records on every rank, in one order, got different ones."
         )
-    return digest

@@ -2,12 +2,20 @@
 
 This module knows no framework.
 
-The plan is a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`). Where
-several processes work together, rank 0 keeps the run directory (:mod:`dpswd.budget.run_directory`);
-all ranks count, and each of them can refuse.
+A run goes through these steps. It *opens* with a setting (:class:`RunSetting`): rank 0 calibrates a
+plan, a list of mechanisms with their numbers of releases (:mod:`dpswd.budget.plan`), or reads that
+of an interrupted run, and sends the state (:class:`RunState`) to all ranks. Before each release the
+loss or query asks the budget (:meth:`RunBudget.before_release`), which writes it to the ledger
+(:meth:`RunBudget.record`) before the noise is drawn. At the end the run *closes*, and is stated in
+``privacy.json``.
+
+:class:`Budget` is for code of one's own and the one-shot methods. Trainings by Lightning use
+:class:`dpswd.PrivacyBudget`, which has a :class:`RunBudget` and opens it at the start of training.
+
+Where several processes work together, rank 0 keeps the run directory
+(:mod:`dpswd.budget.run_directory`); all ranks count, and each of them can refuse.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import secrets
@@ -54,8 +62,9 @@ FIXED_SEED = (
     "leave it out."
 )
 
-# What the config of a resumed run may state in another way: a file may have been renamed, and facts
-# may be stated that were taken from the records.
+# Entries of config.yaml that may differ in a resumed run: the name of the records, since their file
+# may have been renamed, and the list of public facts that were taken from the records, since the
+# user may have stated them in the meantime.
 _CONFIG_MAY_CHANGE = {"records.name", "records.taken"}
 
 
@@ -67,7 +76,8 @@ class RunSetting:
         run_dir: The run directory.
         sample_size: Number N of records; of units, where units are stated.
         records: The records; ``None`` if the caller hands tensors over.
-        weights_from_runs: Identifiers of earlier runs whose releases the weights have seen.
+        weights_from_runs: Identifiers of earlier runs on whose releases the weights of the module
+            depend (:mod:`dpswd._provenance`); their guarantees compose with that of this run.
         before_ledger: Called before the ledger is written; writes ``config.yaml``.
         resume_point: What the checkpoint of a resumed run says; ``None`` for a new run.
     """
@@ -120,6 +130,8 @@ class RunState:
 class RunBudget(Recorder):
     """Plans the releases of a run and keeps them within its budget.
 
+    It is the part that :class:`Budget` and :class:`dpswd.PrivacyBudget` have in common.
+
     Args:
         target: The budget.
         shared_ledger: Ledger of several runs on the same records, or ``None``.
@@ -140,7 +152,9 @@ class RunBudget(Recorder):
         self._directory: RunDirectory | None = None  # on rank 0
         self._n_made: Counter[Mechanism] = Counter()
         self._stored: list[StoredRelease] = []  # of earlier processes, not asked for so far
-        self._unfinished: Mechanism | None = None  # of the last release, which is to be drawn again
+        # Mechanism of the last release of an interrupted run whose value a crash lost: it is in the
+        # ledger, and its noise is drawn again.
+        self._to_redraw: Mechanism | None = None
         self._is_running = False
         self._has_warned = False  # of a fixed seed
         # No thread may release between the check of another thread and its ledger entry.
@@ -148,12 +162,12 @@ class RunBudget(Recorder):
 
     @property
     def target_epsilon(self) -> float:
-        """Budget of this run."""
+        """Budget epsilon of this run, together with ``target_delta``."""
         return self.target.epsilon
 
     @property
     def target_delta(self) -> float:
-        """Budget of this run."""
+        """Budget delta of this run."""
         return self.target.delta
 
     @property
@@ -185,7 +199,11 @@ class RunBudget(Recorder):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The calibrated mechanism of the loss, or of the last query."""
+        """The calibrated mechanism of the loss, or without a loss of the last query.
+
+        It is the last part of the plan. A training makes its releases step by step, after those of
+        all queries, so that they are the ones that progress is shown of.
+        """
         return self.plan.mechanism
 
     @property
@@ -197,7 +215,8 @@ class RunBudget(Recorder):
     def heads(self) -> tuple[str, str]:
         """Hashes of the last lines of both ledgers, for a checkpoint.
 
-        The ledgers are that of the run and the shared one. They are empty without a ledger.
+        The ledgers are that of the run and the shared one; a hash is empty without its ledger. A
+        run that resumes from the checkpoint is refused if a ledger does not contain the line.
         """
         if self._directory is None:
             return "", ""
@@ -252,10 +271,11 @@ class RunBudget(Recorder):
         """
         with self._threads:
             self.check(mechanism)
-            is_redraw = self._unfinished == mechanism
-            self._unfinished = None
+            is_redraw = self._to_redraw == mechanism
+            self._to_redraw = None
             if self._directory is None:  # on ranks above 0
-                self._n_made[mechanism] += 0 if is_redraw else 1
+                if not is_redraw:  # a redraw is counted already
+                    self._n_made[mechanism] += 1
                 return
             try:
                 if is_redraw:
@@ -264,8 +284,9 @@ class RunBudget(Recorder):
                     is_stored = self.plan.is_stored(mechanism)
                     self._directory.record(mechanism, is_stored=is_stored)
             finally:
+                # Also after an error: the line may be in the ledger, which is what counts.
                 self._n_made = self._directory.count_releases()
-            self._remember()
+            self._remember_run()
 
     def store(self, mechanism: Mechanism, tensors: dict[str, Tensor]) -> None:
         """Write the noisy values of the last release, on rank 0, before they are returned."""
@@ -290,7 +311,7 @@ class RunBudget(Recorder):
             raise BudgetExceededError(
                 "Expected a mechanism of the plan of this budget, got one that is not in it."
             )
-        if self._n_made[mechanism] >= n_planned and self._unfinished != mechanism:
+        if self._n_made[mechanism] >= n_planned and self._to_redraw != mechanism:
             raise BudgetExceededError(
                 f"Expected at most {n_planned} releases, got a further one: the budget is used up."
             )
@@ -301,19 +322,21 @@ class RunBudget(Recorder):
         A release that waits in a file, or is to be drawn again, does not count.
         """
         n_waiting = sum(release.mechanism == mechanism for release in self._stored)
-        n_unfinished = 1 if self._unfinished == mechanism else 0
+        n_unfinished = 1 if self._to_redraw == mechanism else 0
         return self._n_made[mechanism] - n_waiting - n_unfinished
 
     def _check_records(self, records: PrivateRecords | None) -> None:
         """Raise an InputError unless a release reads the records of the run."""
-        if not self._is_running or self._setting is None or records is self._setting.records:
+        if not self._is_running or self._setting is None:
+            return  # check() refuses the release
+        if records is self._setting.records:
             return
         has_handle = self._setting.records is not None
         expected = "the records of this budget" if has_handle else "tensors, as planned"
         actual = "a tensor" if records is None else "another handle"
         raise InputError(f"Expected {expected}, got {actual}.")
 
-    def _remember(self) -> None:
+    def _remember_run(self) -> None:
         """Let later runs of this process know that this one has made a release."""
         if self._setting is None:
             return
@@ -323,29 +346,34 @@ class RunBudget(Recorder):
 
     # Opening
 
-    def open(self, setting: RunSetting, parts: Sequence[tuple[Releasing[Any], int]]) -> None:
-        """Start or resume a run, together with the other ranks, and calibrate its parts.
+    def open(self, setting: RunSetting, modules: Sequence[tuple[Releasing[Any], int]]) -> None:
+        """Start or resume a run, together with the other ranks, and calibrate its modules.
 
-        Each part comes with its number of releases. What can be refused is refused before a file is
-        written.
+        What can be refused is refused before a file is written.
+
+        Args:
+            setting: What the run reads, and where it is written.
+            modules: Queries, and a loss as the last one, each with its number of releases. Each
+                gets the calibrated mechanism, and this budget as its recorder.
         """
         check_joined()
-        self.warn_of_fixed_seed([part for part, _ in parts])
-        requests = [
-            ReleaseRequest(setting.of_units(part.mechanism), n, part.share) for part, n in parts
-        ]
+        self.warn_of_fixed_seed([module for module, _ in modules])
+        requests = []
+        for module, n_releases in modules:
+            mechanism = setting.of_units(module.mechanism)
+            requests.append(ReleaseRequest(mechanism, n_releases, module.share))
         if setting.records is not None:
             check_same_records(setting.records)
         self._setting = setting
-        self._set_state(Processes().broadcast(self._open_directory, setting, requests))
-        for (part, _), planned in zip(parts, self.plan.parts, strict=True):
-            part.mechanism = planned.mechanism  # has its sigma now
-            part.recorder = self
+        self._set_state(Processes().run_on_rank_0(self._open_directory, setting, requests))
+        for (module, _), planned in zip(modules, self.plan.parts, strict=True):
+            module.mechanism = planned.mechanism  # has its sigma now
+            module.recorder = self
         self._is_running = True
 
-    def warn_of_fixed_seed(self, parts: Iterable[Releasing[Any]]) -> None:
-        """Warn once, on rank 0, if the noise of a part has a fixed seed."""
-        has_seed = any(part.mechanism.noise_seed is not None for part in parts)
+    def warn_of_fixed_seed(self, modules: Iterable[Releasing[Any]]) -> None:
+        """Warn once, on rank 0, if the noise of a module has a fixed seed."""
+        has_seed = any(module.mechanism.noise_seed is not None for module in modules)
         if has_seed and not self._has_warned and Processes().rank == 0:
             self._has_warned = True
             warnings.warn(FIXED_SEED, PrivacyWarning, stacklevel=2)
@@ -353,10 +381,10 @@ class RunBudget(Recorder):
     def read(self, setting: RunSetting) -> None:
         """Read the ledger of a resumed run, so that the run can be stated.
 
-        The run may have no release left.
+        Nothing is opened for writing. A training whose steps are all done resumes in this way.
         """
         self._setting = setting
-        self._set_state(Processes().broadcast(self._read, setting))
+        self._set_state(Processes().run_on_rank_0(self._read, setting))
 
     def close(self) -> None:
         """End the run: refuse further releases and unlock the directory."""
@@ -369,7 +397,7 @@ class RunBudget(Recorder):
         self._state = state
         self._n_made = Counter(state.n_made)
         self._stored = list(state.recovered.stored)
-        self._unfinished = state.recovered.unfinished
+        self._to_redraw = state.recovered.unfinished
 
     def _open_directory(self, setting: RunSetting, requests: Sequence[ReleaseRequest]) -> RunState:
         """Start or resume the run, on rank 0."""
@@ -427,7 +455,7 @@ class RunBudget(Recorder):
     ) -> RunState:
         """Read plan and stored releases from the directory of the interrupted run."""
         own = directory.read(point)
-        _check_same_settings(own.header, self._stated(setting))
+        _check_same_settings(own.header, self._settings(setting))
         if setting.public_facts is not None and "classes" in own.header:  # version 0.3 wrote none
             _check_same_settings(own.header, setting.public_facts.to_dict())
         plan = Plan.from_header(own.header)
@@ -448,9 +476,9 @@ class RunBudget(Recorder):
         return self._resumed_state(own, Plan.from_header(own.header), Recovered())
 
     def _resumed_state(self, own: Ledger, plan: Plan, recovered: Recovered) -> RunState:
-        """Return the state of a resumed run. Its guarantee is computed again.
+        """Return the state of a resumed run.
 
-        It is computed and not read, since the header may have been edited.
+        Its guarantee is computed from the plan and not read, since the header may have been edited.
         """
         guarantee = plan.account().guarantee(plan.target.delta)
         n_made = {mechanism: count for mechanism, _, count in own.groups()}
@@ -458,8 +486,8 @@ class RunBudget(Recorder):
 
     # Statements
 
-    def _stated(self, setting: RunSetting) -> dict[str, Any]:
-        """Return what the header of the ledger states, and a resumed run must state again."""
+    def _settings(self, setting: RunSetting) -> dict[str, Any]:
+        """Return the entries of the ledger's header that a resumed run must have again."""
         return {
             **self.target.to_dict(),
             "sample_size": setting.sample_size,
@@ -474,14 +502,16 @@ class RunBudget(Recorder):
         config_sha256 = None
         if config.is_file():
             config_sha256 = hashlib.sha256(config.read_bytes()).hexdigest()
-        public_facts = setting.public_facts
+        public_facts: dict[str, Any] = {}
+        if setting.public_facts is not None:
+            public_facts = setting.public_facts.to_dict()
         return {
             "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
             "version": __version__,
             "versions": package_versions(),
             "config_sha256": config_sha256,
-            **self._stated(setting),
-            **({} if public_facts is None else public_facts.to_dict()),
+            **self._settings(setting),
+            **public_facts,
             "guarantee": guarantee.to_dict(),
             "private": plan.is_private,
             "planned_releases": plan.n_releases,
@@ -489,7 +519,10 @@ class RunBudget(Recorder):
         }
 
     def spent_epsilon(self) -> float:
-        """Return an upper bound of the epsilon that is spent so far."""
+        """Return an upper bound of the epsilon that is spent so far.
+
+        After the first release, those of all parts of the plan but the last count as made.
+        """
         if self.n_releases == 0:
             return 0.0
         return self.plan.epsilon_after(self._n_made[self.mechanism])
@@ -622,32 +655,33 @@ class Budget(RunBudget):
         self._resume_point: ResumePoint | None = None
         if not resume:
             Budget.check_free(run_dir)
-        elif not Budget.is_free(run_dir) or self._has_reserved():
+        elif not Budget.is_free(run_dir) or self._has_reservation():
             self._resume_point = ResumePoint()
 
     @staticmethod
     def is_free(run_dir: str | Path) -> bool:
         """Return whether a directory holds no ledger with releases."""
-        with contextlib.suppress(InputError):
+        try:
             Budget.check_free(run_dir)
-            return True
-        return False
+        except InputError:
+            return False
+        return True
 
     @staticmethod
     def check_free(run_dir: str | Path) -> None:
         """Raise an :class:`InputError` if a directory holds the ledger of a run."""
-        Processes().broadcast(RunDirectory(Path(run_dir)).check_free)
+        Processes().run_on_rank_0(RunDirectory(Path(run_dir)).check_free)
 
-    def _has_reserved(self) -> bool:
-        """Return whether the shared ledger holds the plan of a run in ``run_dir``.
+    def _has_reservation(self) -> bool:
+        """Return whether the shared ledger has reserved budget for a run in ``run_dir``.
 
-        If the run has no release, it was killed before the first one. It is resumed: a new run
-        would reserve the same budget a second time.
+        A run that was killed before its first release is resumed therefore: a new run would
+        reserve the same budget a second time.
         """
         if self.shared_ledger is None:
             return False
         directory = RunDirectory(self.run_dir)
-        return bool(Processes().broadcast(directory.has_reserved, self.shared_ledger))
+        return bool(Processes().run_on_rank_0(directory.has_reserved, self.shared_ledger))
 
     def __enter__(self) -> Self:
         """Calibrate the queries and open the ledger."""
@@ -661,7 +695,7 @@ class Budget(RunBudget):
             resume_point=self._resume_point,
         )
         if self._resume_point is not None:
-            Processes().broadcast(self._check_same_config)
+            Processes().run_on_rank_0(self._check_same_config)
         self.open(setting, [(query, self.n_planned) for query in self.queries])
         return self
 
@@ -678,15 +712,18 @@ class Budget(RunBudget):
         path = self.run_dir / "config.yaml"
         if self._config is None or not path.is_file():
             return
-        with contextlib.suppress(yaml.YAMLError):
+        try:
             stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+            # Written and read once, so that both have the types of YAML.
             current = yaml.safe_load(yaml.safe_dump(dict(self._config)))
-            for name, before, now in _differences(stored, current):
-                if name not in _CONFIG_MAY_CHANGE:
-                    raise InputError(
-                        f"Expected {name}={before!r} as in {path} of the resumed run, got "
-                        f"{now!r}; resume with the settings of that run."
-                    )
+        except yaml.YAMLError:
+            return  # the ledger has the facts that the guarantee rests on
+        for name, before, now in _differences(stored, current):
+            if name not in _CONFIG_MAY_CHANGE:
+                raise InputError(
+                    f"Expected {name}={before!r} as in {path} of the resumed run, got {now!r}; "
+                    "resume with the settings of that run."
+                )
 
     def _write_config(self) -> None:
         """Write ``config.yaml``, if the method is described."""
@@ -722,10 +759,10 @@ def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:
     )
 
 
-def _check_same_settings(header: dict[str, Any], stated: dict[str, Any]) -> None:
+def _check_same_settings(header: dict[str, Any], settings: dict[str, Any]) -> None:
     """Raise an InputError unless a resumed run has the settings of its ledger."""
     header = {"unit": ONE_RECORD, **header}  # version 0.3 wrote no unit
-    for name, value in stated.items():
+    for name, value in settings.items():
         if header.get(name) != value:
             expected = f"{name}={header.get(name)!r} as in the ledger of the resumed run"
             raise InputError(

@@ -160,7 +160,7 @@ def generate(
     name = "synthetic.npz"
     if records.layout.table is not None:
         name = f"synthetic{ending}"
-    files = Processes().broadcast(
+    files = Processes().run_on_rank_0(
         lambda: _write(estimator, records, directory / name, n, proportions)
     )
     expectation = estimator.generator_.structure.verdict

@@ -19,7 +19,7 @@ from torch import Tensor
 from dpswd._arrays import Unreadable
 from dpswd._labels import Labels, as_classes
 from dpswd._layout import Array
-from dpswd._progress import passing
+from dpswd._progress import with_progress_bar
 from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least
 from dpswd.data.pixels import GREY_MODES, silent_decoders, square_pixels
@@ -259,7 +259,7 @@ class Images:
         """Decode all images to bytes (N, channels, size, size)."""
         values = torch.empty(self.shape, dtype=torch.uint8)
         parts = torch.arange(len(values)).split(_PART)
-        for part in passing(parts, "Reading images"):
+        for part in with_progress_bar(parts, "Reading images"):
             values[part] = self.decode(part)
         return values
 

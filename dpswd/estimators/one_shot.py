@@ -99,7 +99,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             return Path(self.run_dir)
         now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d-%H%M%S-%f")
         kind = type(self).__name__.removeprefix("Private").lower()
-        name = Processes().broadcast(lambda: f"{kind}-{now}")
+        name = Processes().run_on_rank_0(lambda: f"{kind}-{now}")
         return Path("runs") / str(name)
 
     def _public_seed(self) -> int:
@@ -139,7 +139,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
         finally:
             self._released = budget.n_releases > 0
-        self.guarantee_: Guarantee = Processes().broadcast(
+        self.guarantee_: Guarantee = Processes().run_on_rank_0(
             lambda: budget.statement().guarantee_of_weights()
         )
         self.run_dir_ = directory
