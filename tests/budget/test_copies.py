@@ -328,7 +328,7 @@ def test_a_run_that_was_killed_before_its_first_release_keeps_its_part_of_the_sh
     ).path
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(dpswd.release, "_choose_records", killed)
+        patch.setattr(dpswd.release, "_choose_entries", killed)
         with pytest.raises(Killed):
             release_all(run, shared, resume=False)
     copy = tmp_path / "copy"

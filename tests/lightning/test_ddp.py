@@ -253,7 +253,7 @@ def test_refusal_by_the_first_rank(server, tmp_path):
     [
         (("budget", "before_release", 2), 2),
         (("budget", "record", 2), 1),
-        (("release", "_choose_records", 4), 2),
+        (("release", "_choose_entries", 4), 2),
     ],
     ids=lambda value: str(value),
 )
