@@ -44,10 +44,11 @@ Reduction = Literal["mean", "max", "energy"]
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
-# Projected private rows are sorted in parts of at most this many bytes.
+# Projected private rows are sorted in parts of at most this many bytes, which bounds the memory.
 _MAX_SORTED_BYTES = 2**27
-# Integers of a frame are sorted and averaged in parts of so many, which stay in the cache.
-_CACHED_VALUES = 2**18
+# Integers of a frame are sorted and averaged in parts of at most this many: they stay in the
+# processor's cache.
+_SORTED_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class Release:
                 "Expected the state of a release of DPSlicedWassersteinLoss, "
                 f"got one of {mechanism.description}."
             )
-        return cls(state["values"], _restored(state["projections"], mechanism), mechanism)
+        projections = _as_projections(state["projections"], mechanism)
+        return cls(state["values"], projections, mechanism)
 
     def to(self, device: torch.device | str) -> "Release":
         """Return the release with its tensors on ``device``."""
@@ -233,7 +235,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         else:
             Processes().run_on_all(self._check_handed_over, private, rows)
             tensors = make_release(self, private)
-        projections = _restored(tensors["projections"], self.mechanism)
+        projections = _as_projections(tensors["projections"], self.mechanism)
         return Release(tensors["values"], projections, self.mechanism)
 
     def draw_projections(self) -> Tensor:
@@ -250,9 +252,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Projections) -> Tensor:
         """Compute the values of private rows (B, d) before noise. PRIVATE.
 
-        Their shape is (m, k), or (C, m, k) with classes.
+        Their shape is (m, k), or (C, m, k) with classes. The projections are the result of
+        :meth:`draw_projections`.
         """
-        projections = _restored(projections, self.mechanism)
+        projections = _as_projections(projections, self.mechanism)
         with torch.autocast(rows.device.type, enabled=False):
             clipped = clip_rows(rows, self.mechanism.row_norm)
             return self.compute_statistic(clipped, labels, projections)
@@ -270,10 +273,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         """
         if labels is None:
             return self._statistic_of_class(rows, None, projections)
-        n_classes = self.mechanism.n_classes or 0
-        values = [
-            self._statistic_of_class(rows, labels == c, projections) for c in range(n_classes)
-        ]
+        assert self.mechanism.n_classes is not None  # labels without classes are refused
+        values = []
+        for c in range(self.mechanism.n_classes):
+            values.append(self._statistic_of_class(rows, labels == c, projections))
         return torch.stack(values)
 
     def _statistic_of_class(
@@ -281,35 +284,43 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     ) -> Tensor:
         """Return the values (m, k) of those clipped rows that are members of a class.
 
-        ``member`` (B,) says which of the rows (B, d) are.
+        A row of another class counts as zero, so that every class has B rows, and their number
+        says nothing. For block means, the zeros are added after the sort, at less cost.
+
+        Args:
+            rows: Clipped rows (B, d) of all classes.
+            member: Whether each row (B,) is of the class; ``None`` for a single class.
+            projections: Directions, or structured slices.
         """
-        size = len(rows)
+        n_rows = len(rows)
         if self.mechanism.statistic == "rows":
             if member is not None:
-                rows = rows * member[:, None]  # a row of another class counts as zero
+                rows = rows * member[:, None]
             parts = []
-            for part, factor in self._projected(rows, projections, size):
+            for part, factor in self._projected(rows, projections, n_rows):
                 parts.append(part.double().mul_(factor))
             return torch.cat(parts).T
         if member is not None:
             rows = rows[member]
         means = []
-        for part, factor in self._projected(rows, projections, size):
+        for part, factor in self._projected(rows, projections, n_rows):
             columns = sort_rows(part).double().T
-            of_part = padded_block_means(columns, size, self.mechanism.n_values)
+            of_part = padded_block_means(columns, n_rows, self.mechanism.n_values)
             means.append(of_part * factor)
         return torch.cat(means, dim=1)
 
     def _projected(
         self, rows: Tensor, projections: Projections, size: int
     ) -> Iterator[tuple[Tensor, float]]:
-        """Yield projections of clipped rows (n, d) in parts, and a factor of each.
+        """Yield the projections of clipped rows (n, d) in parts, with a factor of each.
 
-        A part has the shape (columns, n).
+        A part holds some of the k columns as rows, (columns, n): sorts run in contiguous memory.
+        The projections are the part times the factor. For structured slices the part holds
+        integers, whose sums have no rounding error (:mod:`dpswd.structured`).
 
         Args:
             rows: Clipped rows.
-            projections: Directions, or structured slices, whose projections are integers.
+            projections: Directions, or structured slices.
             size: Number of rows and zeros that a part is sorted with.
         """
         n_columns = max(1, _MAX_SORTED_BYTES // (8 * size))  # sorted at a time
@@ -319,12 +330,17 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return
         for signs in projections.signs:
             integers, factor = fixed_point_frame(signs, rows, self.mechanism.row_norm)
-            for part in integers.split(min(n_columns, max(1, _CACHED_VALUES // size))):
+            for part in integers.split(min(n_columns, max(1, _SORTED_AT_ONCE // size))):
                 yield part, factor
 
     def draw_noise(self, shape: tuple[int, ...]) -> Tensor:
-        """Draw standard normal noise (m, k) or (C, m, k) in float64, column by column."""
-        return super().draw_noise((*shape[:-2], shape[-1], shape[-2])).mT
+        """Draw standard normal noise (m, k) or (C, m, k) in float64.
+
+        It is drawn as (k, m) and transposed: noisy rows are computed and sorted column by column,
+        and the noise has their order in memory.
+        """
+        *classes, m, k = shape
+        return super().draw_noise((*classes, k, m)).mT
 
     def discard_order(self, values: Tensor) -> Tensor:
         """Sort every column of noisy rows, so that a position carries no information."""
@@ -345,7 +361,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
             if self.reduction != "mean":
-                power = self._reduced(self._slices(release, rows, public_labels))
+                power = self._reduced(self._slice_powers(release, rows, public_labels))
             elif public_labels is None:
                 power = _distance(release, rows, release.values, self.p)
             else:
@@ -366,9 +382,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self._check_public(public, public_labels)
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
-            return self._slices(release, rows, public_labels)
+            return self._slice_powers(release, rows, public_labels)
 
-    def _slices(self, release: Release, rows: Tensor, labels: Tensor | None) -> Tensor:
+    def _slice_powers(self, release: Release, rows: Tensor, labels: Tensor | None) -> Tensor:
         """Return the p-th powers (k,) of the distances along all slices, of rows (n, d)."""
         if labels is None:
             return _slice_powers(release, rows, release.values, self.p, len(rows))
@@ -378,12 +394,12 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             powers.append(_slice_powers(release, of_class, values, self.p, len(rows)))
         return torch.stack(powers).mean(0)
 
-    def _reduced(self, slices: Tensor) -> Tensor:
-        """Return the largest of slices (k,), or their mean with weights as themselves."""
+    def _reduced(self, powers: Tensor) -> Tensor:
+        """Return the largest of the powers (k,), or their mean with weights as themselves."""
         if self.reduction == "max":
-            return slices.max()
-        total = slices.sum().clamp(min=torch.finfo(slices.dtype).tiny)
-        return (slices * slices).sum() / total
+            return powers.max()
+        total = powers.sum().clamp(min=torch.finfo(powers.dtype).tiny)
+        return (powers * powers).sum() / total
 
     @torch.no_grad()
     def estimate(
@@ -429,15 +445,17 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             columns = sort_rows(projected.T.contiguous()).T
             means = padded_block_means(columns, len(rows), mechanism.n_values)
             squares.append((means - released).square().mean(0))
-        of_columns = torch.stack(squares).mean(0) - mechanism.sigma**2
-        return estimate_of_slices(of_columns, mechanism)
+        # The noise adds sigma^2 to the expectation of every squared difference.
+        estimates = torch.stack(squares).mean(0) - mechanism.sigma**2
+        return estimate_of_slices(estimates, mechanism)
 
     def _distance_of_classes(self, release: Release, rows: Tensor, labels: Tensor) -> Tensor:
         """Return the mean over classes of the distance of public rows (n, d) to a release."""
         n_classes = len(release.values)
         counts = torch.bincount(labels, minlength=n_classes)
         is_noisy_rows = release.mechanism.statistic == "rows"
-        if not is_noisy_rows and len(counts.unique()) == 1:  # classes of equal size, in one pass
+        have_equal_size = len(counts.unique()) == 1
+        if have_equal_size and not is_noisy_rows:  # one pass over all classes, which is faster
             return _distance(release, rows[labels.argsort()], release.values, self.p)
         distances = []
         for c, values in enumerate(release.values):
@@ -462,7 +480,11 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         return records
 
     def _check_handed_over(self, private: Tensor, row_function: RowFunction | None) -> None:
-        """Check rows that the caller hands over; every rank has a part of them."""
+        """Check rows that the caller hands over; every rank has a part of them.
+
+        The numbers of rows are gathered before anything is refused: every rank must make the call,
+        or the others would wait for it.
+        """
         n_rows = 0
         if isinstance(private, Tensor) and private.ndim:
             n_rows = len(private)
@@ -533,22 +555,22 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
 
 
-def estimate_of_slices(slices: Tensor, mechanism: ProjectionMechanism) -> DistanceEstimate:
-    """Return the mean of independent estimates along slices, and its error.
+def estimate_of_slices(estimates: Tensor, mechanism: ProjectionMechanism) -> DistanceEstimate:
+    """Return the mean of the estimates (k,) along all slices, and its standard error.
 
-    The estimates are (k,), one for each slice of a mechanism. Directions of a basis or frame are
-    dependent; where there are several, their means are not.
+    The error follows from the spread of independent numbers. Slices of one basis or frame are not
+    independent of each other, but the means of several bases are.
     """
-    parts = slices
+    independent = estimates
     size = mechanism.dim  # of a basis or frame
     if mechanism.kind == "structured":
         size = padded_size(mechanism.dim)
     n_bases = mechanism.n_projections // size
     if mechanism.kind != "iid" and n_bases > 1:
-        whole = slices[: n_bases * size]
-        parts = whole.view(n_bases, size).mean(1)
-    error = parts.std() / math.sqrt(len(parts))
-    return DistanceEstimate(float(slices.mean()), float(error))
+        whole_bases = estimates[: n_bases * size]
+        independent = whole_bases.view(n_bases, size).mean(1)
+    error = independent.std() / math.sqrt(len(independent))
+    return DistanceEstimate(float(estimates.mean()), float(error))
 
 
 def _rows_of_class(release: Release, rows: Tensor, member: Tensor) -> Tensor:
@@ -561,19 +583,20 @@ def _rows_of_class(release: Release, rows: Tensor, member: Tensor) -> Tensor:
     return rows[member]
 
 
-def _restored(projections: Projections, mechanism: ProjectionMechanism) -> Projections:
-    """Return the directions of a release from its tensor.
+def _as_projections(projections: Projections, mechanism: ProjectionMechanism) -> Projections:
+    """Return directions or structured slices from a tensor that was drawn or stored.
 
-    For structured slices, the tensor holds their signs.
+    Of structured slices, the tensor holds the signs. Directions, and slices that are structured
+    already, are returned as they are.
     """
     if mechanism.kind != "structured" or isinstance(projections, StructuredProjections):
         return projections
-    restored = StructuredProjections(projections, mechanism.dim)
-    if restored.shape[1] != mechanism.n_projections:
+    slices = StructuredProjections(projections, mechanism.dim)
+    if slices.shape[1] != mechanism.n_projections:
         raise InputError(
-            f"Expected signs of {mechanism.n_projections} slices, got {restored.shape[1]}."
+            f"Expected signs of {mechanism.n_projections} slices, got {slices.shape[1]}."
         )
-    return restored
+    return slices
 
 
 def _converted(projections: Projections, rows: Tensor) -> Projections:
@@ -597,6 +620,9 @@ def _distance(
 ) -> Tensor:
     """Return the mean p-th power of the distance of public rows to a release.
 
+    It is the mean of :func:`_slice_powers`, computed by the fast kernels: directions are projected
+    and sorted in chunks, and the gradient is computed with the value.
+
     Args:
         release: The release, for its directions and its mechanism.
         public: Rows (n, d); for values of C classes, n / C rows of each class, class by class.
@@ -613,7 +639,7 @@ def _distance(
     blur = 0.0
     if release.mechanism.statistic == "rows":  # the smoothed distance: public rows get noise, too
         blur = release.mechanism.sigma
-        if size != target.shape[1]:
+        if size != target.shape[1]:  # other numbers of rows, which the kernels do not compare
             projected = project(public, projections)
             blurred = projected + blur * torch.randn_like(projected)
             return wasserstein_1d(blurred, target[0], p).mean()
@@ -624,7 +650,9 @@ def _distance(
 def _slice_powers(release: Release, public: Tensor, values: Tensor, p: float, size: int) -> Tensor:
     """Return the p-th powers (k,) of distances to released values.
 
-    They are the distances of public rows to released values (m, k).
+    They are the distances of public rows to released values (m, k). All are computed at once in
+    plain torch, so that any function of them has a gradient; their mean alone is faster by
+    :func:`_distance`.
 
     Args:
         release: The release, for its directions and its mechanism.
@@ -647,8 +675,9 @@ def _cost(columns: slice, projected: Tensor, *, target: Tensor, size: int, p: fl
 
     Args:
         columns: The columns, c of them.
-        projected: Sorted projections (n / C, c * C) of the public rows, all classes of a column
-            side by side.
+        projected: Sorted projections of the public rows, which may be overwritten. Every class of
+            every column has a column (n / C,) of its own: (n / C, c C), in the order column 0 of
+            class 0, column 0 of class 1, ...
         target: Released values (C, m, k).
         size: Number of rows up to which a class is filled with zeros.
         p: Order of the distance.

@@ -147,7 +147,10 @@ class Releasing(nn.Module, Generic[M]):
         self.source = random_source(mechanism.noise_seed)
 
     def extra_repr(self) -> str:
-        """Describe the mechanism for ``print(module)``, with NOT PRIVATE and why, if it is not."""
+        """Describe the mechanism for ``print(module)``.
+
+        NOT PRIVATE and why stands before a mechanism that is not.
+        """
         sigma = "not calibrated"
         if self.mechanism.sigma is not None:
             sigma = f"{self.mechanism.sigma:.4g}"
