@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 
-from dpswd import PrivateAdapter
+from dpswd import InputError, PrivateAdapter
 from dpswd.data import benchmark
 from dpswd.records import Records
 from experiments.adaptation import fallback, fig3, figure3, image_map, pairs, table1
@@ -67,6 +67,12 @@ def test_dp_dann_has_the_noise_of_the_code_or_of_an_epsilon(tmp_path, office_roo
     for row in (of_code, of_epsilon):
         assert row["sound"] is False
         assert row["conditions"]
+
+
+def test_a_pair_that_the_table_has_not_is_refused(tmp_path):
+    with pytest.raises(InputError, match="pairs"):
+        table1.table1_office(tmp_path, pairs="D-W,W-X")
+    assert not list(tmp_path.iterdir())
 
 
 def test_epsilon_of_noise_on_each_gradient():
