@@ -29,10 +29,11 @@ from dpswd._kernels import (
 )
 from dpswd._sorting import sort_rows
 from dpswd._validate import choice, padded_size, tensor
+from dpswd.clipping import clip_rows
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
-from dpswd.release import BatchStatistic, Recorder, clip_rows, make_release
+from dpswd.release import BatchStatistic, Recorder, make_release
 from dpswd.row_copy import RowFunction
 from dpswd.sliced import check_order, wasserstein_1d
 from dpswd.slices import random_projections

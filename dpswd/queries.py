@@ -38,10 +38,11 @@ from torch import Tensor
 
 from dpswd._validate import at_least, positive, probability
 from dpswd.bins import Bins, Bounds
+from dpswd.clipping import clip_rows
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
 from dpswd.records import PrivateRecords
-from dpswd.release import RecordSum, clip_rows, make_release
+from dpswd.release import RecordSum, make_release
 from dpswd.row_copy import LabelledRows, RowFunction
 
 __all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]

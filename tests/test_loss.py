@@ -23,8 +23,8 @@ from dpswd import (
     sliced_wasserstein,
 )
 from dpswd._kernels import block_means
+from dpswd.clipping import clip_rows
 from dpswd.loss import Release
-from dpswd.release import clip_rows
 
 # Noise so small that only float error of the comparison is left.
 TINY = 1e-12

@@ -10,10 +10,10 @@ from torch import nn
 
 from dpswd import InputError, PrivateRecords
 from dpswd.accounting.calibrate import mu_of_epsilon
+from dpswd.clipping import clip_rows
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import Flatten
 from dpswd.moments import MomentMatcher, plan_moments
-from dpswd.release import clip_rows
 
 N = 600
 C = 3

@@ -25,8 +25,8 @@ from dpswd._kernels import block_means, padded_block_means
 from dpswd._random import SeededRandom, normal, on_grid
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
+from dpswd.clipping import clip_rows
 from dpswd.queries import ClassCounts, ClassCovariances
-from dpswd.release import clip_rows
 from dpswd.sliced import sliced_wasserstein
 
 UNIT32 = 2.0**-24  # half the distance from 1 to the next float32

@@ -7,9 +7,9 @@ import torch
 
 from dpswd import InputError, PrivateRecords
 from dpswd._kernels import padded_block_means
+from dpswd.clipping import clip_rows
 from dpswd.features.maps import Flatten
 from dpswd.principal import PrincipalSlices, SlicePlan, plan_slices
-from dpswd.release import clip_rows
 
 N = 600
 C = 3

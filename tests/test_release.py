@@ -22,8 +22,8 @@ from dpswd import (
     Recorder,
 )
 from dpswd._random import SecureRandom
+from dpswd.clipping import clip_rows
 from dpswd.records import Stored
-from dpswd.release import clip_rows
 
 PACKAGE = Path(dpswd.__file__).parent
 

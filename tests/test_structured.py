@@ -19,8 +19,8 @@ from dpswd import (
 from dpswd._random import SeededRandom
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.game import audit
+from dpswd.clipping import clip_rows
 from dpswd.errors import InputError
-from dpswd.release import clip_rows
 from dpswd.sliced import smoothed_sliced_wasserstein
 from dpswd.structured import apply_frame, fixed_point_frame
 
