@@ -4,6 +4,10 @@ Handles show public facts: the number N of records, their shape, the classes, an
 bounds and kinds. They are stated by the user, or taken from the records with a line on the screen.
 Records are opened in one place, :mod:`dpswd.release`. Proofs:
 docs/theory/private-side.md.
+
+Terms. The guarantee protects a *unit*: a record, or where units are stated a person with all
+records. N is the number of units, and ``len`` of a handle. Of each unit, c records enter a release
+as its *entries*; without units, the entries are the records.
 """
 
 import hashlib
@@ -32,8 +36,8 @@ from dpswd.units import Units
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
-# Bytes of records above which readers leave them on disk.
-IN_MEMORY = 2**30
+# Records of more bytes than this are left on disk by readers.
+MOST_BYTES_IN_MEMORY = 2**30
 
 # Images that are mapped to distances at a time, which bounds the memory.
 _IMAGES_AT_ONCE = 1000
@@ -43,11 +47,11 @@ _FEWEST_BINS = 4
 
 
 class SharesHandles(dict[int, Any]):
-    """Memo for ``copy.deepcopy`` under which a handle is its own copy.
+    """Memo for ``copy.deepcopy(value, memo)`` under which a handle is its own copy.
 
-    Without this memo, a copy of a handle raises an error. The library copies a row function with
-    it. Such a function may be a method of an object that also holds the records; object and method
-    are copied, the handle is not.
+    With any other memo, a copy of a handle raises an error. The library copies a row function with
+    this one (:mod:`dpswd.row_copy`). Such a function may be a method of an object that also holds
+    the records; object and method are copied, the handle is not.
     """
 
 
@@ -58,12 +62,18 @@ class _Handle:
     """
 
     def __deepcopy__(self, memo: Any) -> Self:
+        """Return itself under the memo of the library; refuse any other copy."""
         if isinstance(memo, SharesHandles):
             return self
-        return self.__reduce_ex__(4)
+        raise self._refused_copy()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise InputError(
+        """Refuse ``pickle``, ``copy.copy`` and ``torch.save``, which call this method."""
+        raise self._refused_copy()
+
+    def _refused_copy(self) -> InputError:
+        """Return the error of a copy."""
+        return InputError(
             f"Expected no copy of {type(self).__name__}, which would hold private records, got one "
             "(pickle, deepcopy, torch.save, ...); leave it out: "
             "self.save_hyperparameters(ignore=[...])."
@@ -75,7 +85,7 @@ class Stored:
     """Records on disk, of which :attr:`read` reads some.
 
     Attributes:
-        read: Maps numbers (n,) to records (n, *sample_shape); raises an :class:`InputError` at a
+        read: Maps indices (n,) to records (n, *sample_shape); raises an :class:`InputError` at a
             record that cannot be read.
         shape: (N, *sample_shape).
         dtype: uint8 or float32.
@@ -95,8 +105,8 @@ class Stored:
 
     @property
     def large(self) -> bool:
-        """Whether the records need more than ``IN_MEMORY`` bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize > IN_MEMORY
+        """Whether the records need more than ``MOST_BYTES_IN_MEMORY``."""
+        return math.prod(self.shape) * self.dtype.itemsize > MOST_BYTES_IN_MEMORY
 
 
 class PrivateRecords(_Handle):
@@ -167,7 +177,7 @@ class PrivateRecords(_Handle):
         name: str = "records",
     ) -> None:
         X, unit_names = without_units(as_pandas(X), unit, per_unit)
-        types_notice = ""
+        notices = []  # lines about facts that are taken from the records
         if columns is None:
             values, layout = as_records(X, unreadable=unreadable)
         else:
@@ -180,25 +190,25 @@ class PrivateRecords(_Handle):
             values, layout = cells_as_records(X, table)
             bounds = table.bounds
             kinds = table.kinds
-        notices = []  # lines about facts that are taken from the records
-        if layout.table is not None and types_notice:
-            notices.append(types_notice)
-        numbers = None
+            if types_notice:
+                notices.append(types_notice)
+        class_numbers = None
         if y is not None:
             labels = as_labels(y, classes)
-            numbers = labels.numbers
+            class_numbers = labels.numbers
             classes = labels.classes
             if labels.notice is not None:
                 notices.append(labels.notice)
-        target = getattr(y, "name", None)
-        if isinstance(target, str):  # of a Series
-            layout = replace(layout, target=target)
-        if kinds is not None and layout.table is None:
+        name_of_classes = getattr(y, "name", None)
+        if isinstance(name_of_classes, str):  # of a Series
+            layout = replace(layout, target=name_of_classes)
+        # Where the kinds of columns are not stated, they follow from the types of the columns.
+        if columns is None and kinds is not None:
             layout = layout.with_kinds(kinds)
-        elif layout.kind == "rows" and layout.table is None:
-            notice = layout.notice(values.shape[1])
-            if notice is not None:
-                notices.append(notice)
+        elif columns is None and layout.kind == "rows":
+            kinds_notice = layout.notice(values.shape[1])
+            if kinds_notice is not None:
+                notices.append(kinds_notice)
             if bounds is not None:
                 kinds = layout.column_kinds(len(bounds))
         for notice in notices:
@@ -208,9 +218,17 @@ class PrivateRecords(_Handle):
         units = None
         if unit_names is not None:
             units = Units.draw(unit_names, per_unit)
-        self._set(values, numbers, classes, layout, name, notices, bounds, kinds, units)
-
-    shapes: str | None = None
+        self._set(
+            values,
+            class_numbers,
+            classes=classes,
+            layout=layout,
+            name=name,
+            taken=notices,
+            bounds=bounds,
+            kinds=kinds,
+            units=units,
+        )
 
     @classmethod
     def from_folder(
@@ -263,14 +281,25 @@ class PrivateRecords(_Handle):
         Raises:
             InputError: If the facts do not fit the records.
         """
-        records = cls.__new__(cls)
-        records._set(values, labels, classes, layout, name, taken, bounds, kinds, units)
+        records = cls.__new__(cls)  # without __init__, which converts what a caller passes
+        records._set(
+            values,
+            labels,
+            classes=classes,
+            layout=layout,
+            name=name,
+            taken=taken,
+            bounds=bounds,
+            kinds=kinds,
+            units=units,
+        )
         return records
 
     def _set(
         self,
         values: Tensor | Stored,
         labels: Tensor | None,
+        *,
         classes: Sequence[Any] | None,
         layout: Layout | None,
         name: str,
@@ -297,6 +326,7 @@ class PrivateRecords(_Handle):
                 f"Expected a unit per record, got {len(values)} records and "
                 f"{len(units.numbers)} units."
             )
+        self.shapes: str | None = None  # as_shapes sets it
         self.has_units = units is not None
         self.per_unit = 1
         if units is not None:
@@ -317,7 +347,7 @@ class PrivateRecords(_Handle):
         if self.bounds and self.kinds:
             Bins.of(self.bounds, self.kinds, _FEWEST_BINS)  # refuses a column without two values
         if labels is None or classes is None:
-            labels = torch.zeros(len(values), dtype=torch.int64)
+            labels = torch.zeros(len(values), dtype=torch.int64)  # all in one class
         self._values = values
         self._labels = labels
         self._units = units
@@ -371,7 +401,7 @@ class PrivateRecords(_Handle):
 
     @property
     def protects(self) -> str:
-        """What neighbours differ in, as ledger and report state it."""
+        """What neighbouring data sets differ in, in words, as ledger and report state it."""
         if not self.has_units:
             return ONE_RECORD
         if self.per_unit == 1:
@@ -431,19 +461,19 @@ class PrivateRecords(_Handle):
         return mapped
 
     def entries_of(self, units: Tensor) -> Tensor:
-        """Return the numbers (n c,) of the entries of some units (n,), unit after unit."""
+        """Return the indices (n c,) of the entries of some units (n,), unit after unit."""
         return (units[:, None] * self.per_unit + torch.arange(self.per_unit)).flatten()
 
     def open_records(self, entries: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the records of entries (n,) and their classes. PRIVATE.
+        """Return the records of entries with indices (n,), and their classes. PRIVATE.
 
         Records are ``(n, *shape)``, classes (n,). Records are float32, pixels in [0, 1]. Only
         :mod:`dpswd.release` may call this method.
         """
-        numbers = entries
+        indices = entries
         if self._units is not None:
-            numbers = self._units.entries.flatten()[entries]
-        return floats(self._values[numbers]), self._labels[numbers]
+            indices = self._units.entries.flatten()[entries]
+        return floats(self._values[indices]), self._labels[indices]
 
     def digest(self) -> str:
         """Return a hash that tells two data sets apart. PRIVATE.
@@ -468,10 +498,12 @@ def _stored_shapes(stored: Stored, ink: str) -> Stored:
     Distances are computed when the images are read.
     """
 
-    def read(numbers: Tensor) -> Tensor:
-        return to_distances(floats(stored.read(numbers)), ink)
+    def read_distances(indices: Tensor) -> Tensor:
+        return to_distances(floats(stored.read(indices)), ink)
 
-    return replace(stored, read=read, dtype=torch.uint8, key=f"{stored.key}, shapes {ink}")
+    return replace(
+        stored, read=read_distances, dtype=torch.uint8, key=f"{stored.key}, shapes {ink}"
+    )
 
 
 def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:

@@ -269,7 +269,7 @@ def run_rank(folder: Path, delta: str, cells: int) -> None:
     started = time.perf_counter()
     with (
         metered(meter, cells),
-        mock.patch.object(records, "IN_MEMORY", 0),  # on disk at any size
+        mock.patch.object(records, "MOST_BYTES_IN_MEMORY", 0),  # on disk at any size
     ):
         run = str(folder.parent / "run")
         status = main(["generate", str(folder), "--out", run, "--delta", delta])

@@ -64,7 +64,7 @@ def test_images(folder, channels, capsys):
 
 def test_images_that_are_decoded_at_every_pass(folder, monkeypatch):
     whole = opened(read(folder, size=4, channels=3))[0]
-    monkeypatch.setattr(records, "IN_MEMORY", 0)
+    monkeypatch.setattr(records, "MOST_BYTES_IN_MEMORY", 0)
     stored = read(folder, size=4, channels=3)
     assert isinstance(stored._values, records.Stored)
     assert torch.equal(opened(stored)[0], whole)

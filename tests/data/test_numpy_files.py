@@ -129,7 +129,7 @@ def test_a_file_that_is_replaced_is_refused(tmp_path):
 
 
 def test_records_on_disk_are_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "IN_MEMORY", 0)
+    monkeypatch.setattr(records, "MOST_BYTES_IN_MEMORY", 0)
     for name, array in (("features", NAN), ("labels", LABELS)):
         np.save(tmp_path / f"{name}.npy", array)
     with pytest.raises(InputError, match=r"finite records.*unreadable"):
