@@ -112,9 +112,9 @@ class _Chunks:
             cached = _CACHE_BYTES * torch.get_num_threads()
         n_sorted = max(1, min(_MAX_BYTES, cached) // (_COPIES * bytes_per_direction))
         # the projections lie in the memory beside the copies of the sorts
-        beside = _MAX_BYTES // bytes_per_direction - _COPIES * n_sorted
+        n_in_memory = _MAX_BYTES // bytes_per_direction - _COPIES * n_sorted
         k = projections.shape[1]
-        n_chunks = _divided_up(k, max(n_sorted, beside))
+        n_chunks = _divided_up(k, max(n_sorted, n_in_memory))
         return cls(n_projected=_divided_up(k, max(1, n_chunks)), n_sorted=n_sorted)
 
 
@@ -386,8 +386,8 @@ class _WeightedMeans(torch.autograd.Function):
             gradients.append(gradient)
         if len(gradients) == 1:
             return gradients[0], None
-        of_negative, of_positive = gradients
-        return torch.where(rows < 0, of_negative, of_positive), None
+        negative_gradient, positive_gradient = gradients
+        return torch.where(rows < 0, negative_gradient, positive_gradient), None
 
 
 def _signed_parts(rows: Tensor, number: int) -> list[Tensor]:

@@ -168,8 +168,8 @@ class Layout:
         for column in table.included:
             restored = pd.Series(cells[column.name], dtype=object)
             if column.dtype == "category":
-                of_column = dict.fromkeys([*column.categories, *restored.dropna()])
-                restored = restored.astype(pd.CategoricalDtype(list(of_column)))
+                categories = dict.fromkeys([*column.categories, *restored.dropna()])
+                restored = restored.astype(pd.CategoricalDtype(list(categories)))
             elif column.dtype:
                 restored = restored.astype(column.dtype)
             series[column.name] = restored

@@ -306,8 +306,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         means = []
         for part, factor in self._projected(rows, projections, n_rows):
             columns = sort_rows(part).double().T
-            of_part = padded_block_means(columns, n_rows, self.mechanism.n_values)
-            means.append(of_part * factor)
+            part_means = padded_block_means(columns, n_rows, self.mechanism.n_values)
+            means.append(part_means * factor)
         return torch.cat(means, dim=1)
 
     def _projected(
@@ -391,8 +391,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return _slice_powers(release, rows, release.values, self.p, len(rows))
         powers = []
         for c, values in enumerate(release.values):
-            of_class = _rows_of_class(release, rows, labels == c)
-            powers.append(_slice_powers(release, of_class, values, self.p, len(rows)))
+            class_rows = _rows_of_class(release, rows, labels == c)
+            powers.append(_slice_powers(release, class_rows, values, self.p, len(rows)))
         return torch.stack(powers).mean(0)
 
     def _reduced(self, powers: Tensor) -> Tensor:
@@ -441,8 +441,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             classes = [rows[public_labels == c] for c in range(len(release.values))]
         values = release.values.to(rows).view(len(classes), mechanism.n_values, -1)
         squares = []
-        for of_class, released in zip(classes, values, strict=True):
-            projected = project(of_class, _converted(release.projections, rows))
+        for class_rows, released in zip(classes, values, strict=True):
+            projected = project(class_rows, _converted(release.projections, rows))
             columns = sort_rows(projected.T.contiguous()).T
             means = padded_block_means(columns, len(rows), mechanism.n_values)
             squares.append((means - released).square().mean(0))
@@ -460,8 +460,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return _distance(release, rows[labels.argsort()], release.values, self.p)
         distances = []
         for c, values in enumerate(release.values):
-            of_class = _rows_of_class(release, rows, labels == c)
-            distance = _distance(release, of_class, values, self.p, size=len(rows))
+            class_rows = _rows_of_class(release, rows, labels == c)
+            distance = _distance(release, class_rows, values, self.p, size=len(rows))
             distances.append(distance)
         return torch.stack(distances).mean()
 

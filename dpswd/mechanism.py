@@ -239,10 +239,10 @@ class ProjectionMechanism(_Noisy):
 
         For units it is c times as large (block means), or sqrt(c) times (rows).
         """
-        of_one_record = 2 * self.row_norm / self.block_size
+        record_sensitivity = 2 * self.row_norm / self.block_size
         if self.statistic == "rows":
-            return math.sqrt(self.per_unit) * of_one_record
-        return self.per_unit * of_one_record
+            return math.sqrt(self.per_unit) * record_sensitivity
+        return self.per_unit * record_sensitivity
 
     @property
     def exact_law(self) -> ProjectionLaw:

@@ -372,8 +372,8 @@ class ClassCovariances(_RowQuery):
         factors = _summable(self._clip(rows), self.row_norm, n_records, order=2)
         moments = torch.empty(self.shape, dtype=torch.float64)
         for c in range(self.n_classes):
-            of_class = factors[groups == c]
-            torch.mm(of_class.T, of_class, out=moments[c])
+            class_factors = factors[groups == c]
+            torch.mm(class_factors.T, class_factors, out=moments[c])
         return moments
 
     def draw_noise(self, shape: tuple[int, ...]) -> Tensor:

@@ -236,8 +236,8 @@ def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor
         # a conversion to integers rounds towards zero, and is faster than trunc
         scaled = rows[columns] * (largest / bound)
         _fill(values, scaled.to(integer).to(dtype))
-        for of_round in factors:
-            values.mul_(of_round)
+        for round_factors in factors:
+            values.mul_(round_factors)
             values.copy_(values.to(integer))
             _transform(values)
         integers[:, columns] = values

@@ -111,16 +111,16 @@ class DPCGAN(L.LightningModule):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Release gradients of the discriminator; update it, and then the generator."""
         images, labels = batch
-        of_discriminator, of_generator = self.optimizers()  # type: ignore[misc]  # two of them
+        discriminator_optimiser, generator_optimiser = self.optimizers()  # type: ignore[misc]  # two of them
         released = self.gradients.release(self.gradients_of_records(images, labels))
         generated, classes = self._generated()
-        of_discriminator.zero_grad()
+        discriminator_optimiser.zero_grad()
         self.manual_backward(self._loss(generated.detach(), classes, is_real=False))
         add_to_gradients(list(self.discriminator.parameters()), released / self.batch_size)
-        of_discriminator.step()
-        of_generator.zero_grad()
+        discriminator_optimiser.step()
+        generator_optimiser.zero_grad()
         self.manual_backward(self._loss(generated, classes, is_real=True))
-        of_generator.step()
+        generator_optimiser.step()
 
     def _generated(self) -> tuple[Tensor, Tensor]:
         """Return generated images (B, 1, 28, 28) of random classes (B,)."""

@@ -112,10 +112,10 @@ class PublishedFaceGenerator(L.LightningModule):
 
     def _discrimination(self, real: Tensor, fake: Tensor) -> Tensor:
         """Return the cross-entropy of telling real images from generated ones."""
-        of_real = self.discriminator(real)
-        of_fake = self.discriminator(fake)
-        truth = torch.cat([torch.ones_like(of_real), torch.zeros_like(of_fake)])
-        return F.binary_cross_entropy_with_logits(torch.cat([of_real, of_fake]), truth)
+        real_scores = self.discriminator(real)
+        fake_scores = self.discriminator(fake)
+        truth = torch.cat([torch.ones_like(real_scores), torch.zeros_like(fake_scores)])
+        return F.binary_cross_entropy_with_logits(torch.cat([real_scores, fake_scores]), truth)
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimisers of generator and discriminator."""

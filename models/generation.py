@@ -64,11 +64,11 @@ class ClassLoader:
         size = self.batch_size
         if self.grouping == "ten":
             size = self.batch_size // N_CLASSES
-        of_class = [
+        class_batches = [
             _endless(torch.nonzero(labels == number)[:, 0], size) for number in range(N_CLASSES)
         ]
         while True:
-            batches = [next(batch) for batch in of_class]
+            batches = [next(batch) for batch in class_batches]
             if self.grouping == "ten":
                 yield torch.cat(batches)
             else:

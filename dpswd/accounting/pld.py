@@ -415,9 +415,9 @@ def compose_losses(
     infinite = 0.0
     singles = []
     for part, same in zip(merged, rounded, strict=True):
-        one, lost = _one_release(same, step, _refined(points, part.n_releases))
-        singles.append(one)
-        losses, lost = _self_compose(one, lost, part.n_releases, step)
+        single, lost = _one_release(same, step, _refined(points, part.n_releases))
+        singles.append(single)
+        losses, lost = _self_compose(single, lost, part.n_releases, step)
         infinite += lost - infinite * lost
         if len(total) > 1:
             losses = signal.fftconvolve(total, losses)
@@ -450,13 +450,13 @@ def _accurate_tail(
         counts: Numbers of releases of the parts.
         delta: Where the tail must be accurate.
     """
-    longest = max(len(upper), *(len(one) // 2 for one in singles))
+    longest = max(len(upper), *(len(single) // 2 for single in singles))
     size = fft.next_fast_len(2 * longest + 1, real=True)
     order, log_mgfs = _order_of_tail(singles, counts, delta, size)
     spectrum = np.ones(size // 2 + 1, dtype=complex)
-    for one, count, log_mgf in zip(singles, counts, log_mgfs, strict=True):
-        half = len(one) // 2
-        tilted = one * np.exp(order * np.arange(-half, half + 1) - log_mgf)
+    for single, count, log_mgf in zip(singles, counts, log_mgfs, strict=True):
+        half = len(single) // 2
+        tilted = single * np.exp(order * np.arange(-half, half + 1) - log_mgf)
         circular = np.zeros(size)
         circular[: half + 1] = tilted[half:]
         circular[size - half :] = tilted[:half]
@@ -481,20 +481,20 @@ def _order_of_tail(
         The order, and ln M of every part at it.
     """
     variance = 0.0
-    for one, count in zip(singles, counts, strict=True):
-        half = len(one) // 2
+    for single, count in zip(singles, counts, strict=True):
+        half = len(single) // 2
         index = np.arange(-half, half + 1)
-        mean = float(index @ one)
-        variance += float(count) * float((index - mean) ** 2 @ one)
+        mean = float(index @ single)
+        variance += float(count) * float((index - mean) ** 2 @ single)
     log_inverse = -math.log(delta)
     gaussian_order = math.sqrt(2 * log_inverse / variance)
     orders = np.geomspace(gaussian_order / 1000, 4 * gaussian_order, 60)
     log_mgfs = np.empty((len(orders), len(singles)))
-    for column, one in enumerate(singles):
-        support = np.flatnonzero(one >= _VANISHING)
-        index = support - len(one) // 2
+    for column, single in enumerate(singles):
+        support = np.flatnonzero(single >= _VANISHING)
+        index = support - len(single) // 2
         for row, order in enumerate(orders):
-            log_mgfs[row, column] = special.logsumexp(order * index, b=one[support])
+            log_mgfs[row, column] = special.logsumexp(order * index, b=single[support])
     composed = log_mgfs @ counts
     returning = float(np.min(composed - orders * size)) + orders * size
     bounds = (composed + log_inverse) / orders

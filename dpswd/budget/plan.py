@@ -65,10 +65,8 @@ class Target:
         """
         if self.accountant == "pld" or self.is_noise_free:
             return planning_mu(self.epsilon, self.delta)
-        of_sensitivity_one = GaussianMechanism(sensitivity=1.0, sigma=1.0)
-        return 1 / calibrate_sigma(
-            of_sensitivity_one, sample_size=1, n_releases=1, **self.to_dict()
-        )
+        unit_mechanism = GaussianMechanism(sensitivity=1.0, sigma=1.0)
+        return 1 / calibrate_sigma(unit_mechanism, sample_size=1, n_releases=1, **self.to_dict())
 
     @property
     def is_noise_free(self) -> bool:

@@ -251,12 +251,12 @@ def _show_accuracies(rows: list[dict[str, Any]], real_rows: list[dict[str, Any]]
     if real_rows:
         n_real = f"{real_rows[0]['n_train']:,} real"
     print(f"{n_real:>16}")
-    of_real = {row["classifier"]: f"{row['accuracy']:.1f} %" for row in real_rows}
+    real_accuracies = {row["classifier"]: f"{row['accuracy']:.1f} %" for row in real_rows}
     for row in rows:
         accuracy = f"{row['accuracy']:.1f} %"
         balanced = f"{row['balanced_accuracy']:.1f} %"
         area = _three_digits(row["auc"])
-        real = of_real.get(row["classifier"], "")
+        real = real_accuracies.get(row["classifier"], "")
         print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real:>16}")
 
 
@@ -280,8 +280,8 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         if fidelity.get(name) is None:
             continue
         text = name.replace("frechet", "Frechet distance").replace("_", " ")
-        of_halves = _three_digits(halves.get(name))
-        print(f"{text:<26}{fidelity[name]:>10.3f}{of_halves:>13}")
+        half_distance = _three_digits(halves.get(name))
+        print(f"{text:<26}{fidelity[name]:>10.3f}{half_distance:>13}")
     if "column_distances" in fidelity:
         distances = sorted(fidelity["column_distances"])
         median = distances[len(distances) // 2]

@@ -80,8 +80,8 @@ def _read_numbers(dataset: Any, path: Path, options: ReadOptions) -> ReadRecords
 
 def _read_cells(dataset: Any, path: Path, options: ReadOptions, table: Table) -> ReadRecords:
     """Read a file whose columns have stated facts."""
-    beside = [name for name in (options.target, options.unit) if name is not None]
-    empty = arrow_to_pandas(dataset.schema.empty_table()).drop(columns=beside)
+    label_columns = [name for name in (options.target, options.unit) if name is not None]
+    empty = arrow_to_pandas(dataset.schema.empty_table()).drop(columns=label_columns)
     table, notice = frame_table(empty, table)
     check_types(table)
     label_cells: list[Any] = []
@@ -92,7 +92,7 @@ def _read_cells(dataset: Any, path: Path, options: ReadOptions, table: Table) ->
         columns: dict[str, list[Any]] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             columns[name] = []
-            if name in beside or name not in table.left_out:
+            if name in label_columns or name not in table.left_out:
                 columns[name] = python_cells(column.to_pylist, name, str(path))
         if options.target is not None:
             label_cells += columns.pop(options.target)

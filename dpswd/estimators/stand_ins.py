@@ -124,8 +124,8 @@ def _digits(labels: Tensor, size: tuple[int, int], n_classes: int) -> Tensor:
     chosen = torch.zeros(len(labels), dtype=torch.int64)
     for label in labels.unique():
         places = (labels == label).nonzero()[:, 0]
-        of_class = (truth == label).nonzero()[:, 0]
-        chosen[places] = of_class[torch.arange(len(places)) % len(of_class)]
+        class_indices = (truth == label).nonzero()[:, 0]
+        chosen[places] = class_indices[torch.arange(len(places)) % len(class_indices)]
     moved = jitter(images[chosen], torch.randn(len(labels), N_CODES), **_DIGIT_JITTER)
     return F.interpolate(moved, size=size, mode="bilinear", align_corners=False)
 

@@ -101,10 +101,10 @@ def evaluate(
         row |= scores(classifier, synthetic, test)
         row |= {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(row)
-        of_real = _real_scores(classifier, train, test, len(synthetic))
-        if of_real is not None:
+        real_scores = _real_scores(classifier, train, test, len(synthetic))
+        if real_scores is not None:
             first = {"dataset": name, "classifier": classifier, "train": "real"}
-            real_rows.append(first | of_real | {"n_test": len(test)})
+            real_rows.append(first | real_scores | {"n_test": len(test)})
     majority = None
     if classes:
         counts = test.labels.bincount()

@@ -94,9 +94,9 @@ def scores_of_halves(
     n_classes = 1 + max(int(one.labels.max()), int(other.labels.max()))
     probabilities = []
     for train, test in ((other, one), (one, other)):
-        of_known = _probabilities(classifier, train, test)
-        n_unknown = n_classes - of_known.shape[1]
-        probabilities.append(np.pad(of_known, ((0, 0), (0, n_unknown))))
+        known_probabilities = _probabilities(classifier, train, test)
+        n_unknown = n_classes - known_probabilities.shape[1]
+        probabilities.append(np.pad(known_probabilities, ((0, 0), (0, n_unknown))))
     truth = torch.cat([one.labels, other.labels]).numpy()
     return _scores_of(np.concatenate(probabilities), truth) | {"n_train": len(one)}
 

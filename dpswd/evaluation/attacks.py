@@ -297,16 +297,19 @@ def auc(members: Array, non_members: Array) -> tuple[float, float]:
         members: Scores (m,) of members.
         non_members: Scores (n,) of non-members.
     """
+    # For each member the part of the non-members below its score, and for each non-member the part
+    # of the members above its score; ties count half.
     sorted_others = np.sort(non_members)
     below = np.searchsorted(sorted_others, members, side="left")
     upto = np.searchsorted(sorted_others, members, side="right")
-    of_members = (below + upto) / 2 / len(non_members)
+    members_above = (below + upto) / 2 / len(non_members)
     sorted_members = np.sort(members)
     below = np.searchsorted(sorted_members, non_members, side="left")
     upto = np.searchsorted(sorted_members, non_members, side="right")
-    of_others = 1 - (below + upto) / 2 / len(members)
-    variance = of_members.var(ddof=1) / len(members) + of_others.var(ddof=1) / len(non_members)
-    return float(of_members.mean()), math.sqrt(variance)
+    others_below = 1 - (below + upto) / 2 / len(members)
+    member_variance = members_above.var(ddof=1) / len(members)
+    other_variance = others_below.var(ddof=1) / len(non_members)
+    return float(members_above.mean()), math.sqrt(member_variance + other_variance)
 
 
 def clopper_pearson(n_hits: int, n: int, confidence: float) -> tuple[float, float]:

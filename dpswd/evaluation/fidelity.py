@@ -125,9 +125,9 @@ def _correlation_differences(synthetic: Array, real: Array) -> dict[str, Any]:
 
     The correlations of the worst pair of columns differ most.
     """
-    of_synthetic = _correlations(synthetic)
-    of_real = _correlations(real)
-    differences = np.abs(of_synthetic - of_real)
+    synthetic_correlations = _correlations(synthetic)
+    real_correlations = _correlations(real)
+    differences = np.abs(synthetic_correlations - real_correlations)
     first, second = np.triu_indices(len(differences), 1)
     above_diagonal = differences[first, second]
     worst = int(above_diagonal.argmax())
@@ -136,8 +136,8 @@ def _correlation_differences(synthetic: Array, real: Array) -> dict[str, Any]:
         "correlation_difference": round(float(above_diagonal.mean()), _DIGITS),
         "worst_pair": {
             "columns": [int(number) for number in pair],
-            "synthetic": round(float(of_synthetic[pair]), _DIGITS),
-            "real": round(float(of_real[pair]), _DIGITS),
+            "synthetic": round(float(synthetic_correlations[pair]), _DIGITS),
+            "real": round(float(real_correlations[pair]), _DIGITS),
         },
     }
 

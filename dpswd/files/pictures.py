@@ -214,10 +214,12 @@ def save_columns(
         values = [rows[:, column] for rows in all_rows]
         edges = _edges(np.concatenate(values))
         title = str(names[column]) if names else f"column {column}"
-        for name, of_part in zip(parts, values, strict=True):
+        for name, part_values in zip(parts, values, strict=True):
             style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(name)}
-            axes.hist(of_part, edges, density=True, label=name, **style)
-        fullest = max(np.histogram(of_part, edges)[0].max() / len(of_part) for of_part in values)
+            axes.hist(part_values, edges, density=True, label=name, **style)
+        fullest = max(
+            np.histogram(part_values, edges)[0].max() / len(part_values) for part_values in values
+        )
         if fullest > _MOST_IN_A_BIN:
             axes.set_yscale("log")
             title += " (log)"

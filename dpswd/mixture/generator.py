@@ -209,8 +209,8 @@ class MixtureGenerator(Generator):
         means = means.unflatten(0, weights.shape)
         deviations = deviations.unflatten(0, weights.shape)
         distances = (scores[:, None] - means[labels]) / deviations[labels]  # (n, cells, d)
-        of_cells = torch.special.ndtr(distances)
-        below = (weights[labels][:, :, None] * of_cells).sum(1)
+        cell_probabilities = torch.special.ndtr(distances)
+        below = (weights[labels][:, :, None] * cell_probabilities).sum(1)
         return columns.values(below, labels).clamp(self.low, self.high)
 
     def linear(self, rows: Tensor, latent: Tensor | None = None) -> Tensor:

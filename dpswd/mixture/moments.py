@@ -209,8 +209,8 @@ def reference_cells(rows: Tensor, n_cells: int) -> tuple[Tensor, Tensor]:
     centres = torch.from_numpy(clusters.cluster_centers_)
     cells = torch.from_numpy(clusters.labels_).long()
     deviations = rows - centres[cells]
-    of_cells = [deviations[cells == c] for c in range(n_cells)]
-    scatter = torch.stack([part.T @ part for part in of_cells])
+    cell_deviations = [deviations[cells == c] for c in range(n_cells)]
+    scatter = torch.stack([part.T @ part for part in cell_deviations])
     counts = torch.bincount(cells, minlength=n_cells)[:, None, None]
     pooled = _POOLED_ROWS * scatter.sum(0) / len(rows)
     return centres, (scatter + pooled) / (counts + _POOLED_ROWS)

@@ -218,8 +218,8 @@ def summarise(results: Sequence[Result]) -> list[Row]:
     groups = cells.grouped(
         results, lambda result: (result["problem"], result["epsilon"], result["aligned"])
     )
-    for (problem, epsilon, aligned), of_seeds in groups.items():
-        first = of_seeds[0]
+    for (problem, epsilon, aligned), seed_results in groups.items():
+        first = seed_results[0]
         method = "DP-SWD, AdaptationModule"
         if not aligned:
             method = "source only, same training"
@@ -232,7 +232,7 @@ def summarise(results: Sequence[Result]) -> list[Row]:
             "mu": first["mu"],
             "sound": first["sound"],
             "classifier": "encoder and head",
-            "train_seconds": round(mean(result["seconds"] for result in of_seeds), 1),
+            "train_seconds": round(mean(result["seconds"] for result in seed_results), 1),
         }
-        rows.append(row | cells.averaged([result["accuracy"] for result in of_seeds], 2))
+        rows.append(row | cells.averaged([result["accuracy"] for result in seed_results], 2))
     return rows

@@ -112,9 +112,9 @@ def errors(rows: list[Row]) -> list[Row]:
     """Count both kinds of error per group and budget, and average what they cost."""
     summary = []
     for group in dict.fromkeys(row["group"] for row in rows):
-        of_group = [row for row in rows if row["group"] == group]
+        group_rows = [row for row in rows if row["group"] == group]
         for epsilon in BUDGETS:
-            summary.append(_errors_at([row for row in of_group if row["epsilon"] == epsilon]))
+            summary.append(_errors_at([row for row in group_rows if row["epsilon"] == epsilon]))
     return summary
 
 

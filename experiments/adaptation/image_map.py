@@ -143,8 +143,8 @@ def summarise(results: Sequence[Result]) -> list[Row]:
     groups = cells.grouped(
         results, lambda result: (result["problem"], result["method"], result["budget"])
     )
-    for (problem, method, budget), of_seeds in groups.items():
-        first = of_seeds[0]
+    for (problem, method, budget), seed_results in groups.items():
+        first = seed_results[0]
         row: Row = {
             "dataset": problem,
             "method": f"image map, {method}",
@@ -154,7 +154,7 @@ def summarise(results: Sequence[Result]) -> list[Row]:
             "mu": first.get("mu"),
             "sound": first.get("sound"),
             "classifier": "network",
-            "train_seconds": round(mean(result["seconds"] for result in of_seeds), 1),
+            "train_seconds": round(mean(result["seconds"] for result in seed_results), 1),
         }
-        rows.append(row | cells.averaged([result["accuracy"] for result in of_seeds], 2))
+        rows.append(row | cells.averaged([result["accuracy"] for result in seed_results], 2))
     return rows

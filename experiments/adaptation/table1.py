@@ -349,7 +349,7 @@ def epsilon_of_noise(
 def summarise(results: Sequence[Result]) -> list[Row]:
     """Average results over seeds: a row per setting, in order."""
     groups = cells.grouped(results, _setting)
-    return [_summary(cell, of_seeds) for cell, of_seeds in groups.items()]
+    return [_summary(cell, seed_results) for cell, seed_results in groups.items()]
 
 
 def _setting(result: Result) -> Cell:

@@ -190,12 +190,12 @@ def distance() -> list[Row]:
     """Time the distance, forward and backward, with 1 and 2 threads and a GPU."""
     rows = []
     for size in DISTANCE_SIZES:
-        of_size = [_timed_distance(size, "cpu", threads) for threads in THREADS]
+        size_rows = [_timed_distance(size, "cpu", threads) for threads in THREADS]
         if torch.cuda.is_available():
-            of_size.append(_timed_distance(size, "cuda", 1))
+            size_rows.append(_timed_distance(size, "cuda", 1))
         for name in MEASURED_MEMORY:
-            of_size[0][f"{name}_bytes"] = _bytes_of_distance(name, size)
-        rows += of_size
+            size_rows[0][f"{name}_bytes"] = _bytes_of_distance(name, size)
+        rows += size_rows
     return rows
 
 

@@ -115,10 +115,10 @@ def _draw(rows: list[Row], path: Path) -> None:
     with figure(path, 10, 4.2, 1, 2, sharey=True) as panels:
         for axes, sigma in zip(panels, SIGMAS, strict=True):
             for i, n in enumerate(SIZES):
-                of_size = [row for row in rows if (row["sigma"], row["n"]) == (sigma, n)]
-                shifts = [row["shift"] for row in of_size]
+                size_rows = [row for row in rows if (row["sigma"], row["n"]) == (sigma, n)]
+                shifts = [row["shift"] for row in size_rows]
                 for line in LINES:
-                    values = [row[line.key] for row in of_size]
+                    values = [row[line.key] for row in size_rows]
                     label = f"{line.label}, n = {n:,}"
                     axes.plot(shifts, values, line.style, color=f"C{i}", label=label)
             axes.set(title=f"sigma = {sigma:g}", xlabel="shift c")

@@ -149,11 +149,11 @@ def summarise(results: Sequence[Result]) -> list[Row]:
     rows = []
     for dataset in DATASETS:
         for part in PARTS:
-            of_seeds = groups.get((dataset, part.label), [])
-            if not of_seeds:
+            seed_results = groups.get((dataset, part.label), [])
+            if not seed_results:
                 continue
-            row = dict(of_seeds[0])
+            row = dict(seed_results[0])
             del row["accuracy"]
-            row["frechet"] = mean(result["frechet"] for result in of_seeds)
-            rows += cells.by_classifier(of_seeds, row)
+            row["frechet"] = mean(result["frechet"] for result in seed_results)
+            rows += cells.by_classifier(seed_results, row)
     return rows

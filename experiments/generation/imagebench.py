@@ -291,9 +291,9 @@ def _keep(images: Tensor, labels: Tensor, path: Path) -> None:
     n_classes = int(labels.max()) + 1
     index = []
     for column in range(N_COLUMNS):
-        of_class = torch.nonzero(labels == column % n_classes)[:, 0]
+        class_indices = torch.nonzero(labels == column % n_classes)[:, 0]
         first = column // n_classes * 2
-        index.append(of_class[first : first + 2])
+        index.append(class_indices[first : first + 2])
     pixels = to_bytes(images[torch.cat(index)].expand(-1, 3, -1, -1))
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, data=pixels.reshape(N_COLUMNS, 2, *pixels.shape[1:]))
@@ -324,21 +324,21 @@ def summarise(results: Sequence[Result]) -> list[Row]:
     ``best`` and ``mean`` of a row are over the networks of a seed.
     """
     rows = []
-    for of_seeds in _groups(results):
+    for seed_results in _groups(results):
         values: dict[str, list[float]] = {}
-        for name in of_seeds[0]["accuracy"]:
-            values[name] = [result["accuracy"][name] for result in of_seeds]
+        for name in seed_results[0]["accuracy"]:
+            values[name] = [result["accuracy"][name] for result in seed_results]
         values["best"] = []
         values["mean"] = []
-        for result in of_seeds:
-            of_networks = [result["accuracy"][name] for name in NETWORKS]
-            values["best"].append(max(of_networks))
-            values["mean"].append(mean(of_networks))
+        for result in seed_results:
+            accuracies = [result["accuracy"][name] for name in NETWORKS]
+            values["best"].append(max(accuracies))
+            values["mean"].append(mean(accuracies))
         seconds = None
-        if of_seeds[0]["epsilon"] is not None:
-            seconds = round(mean(result["train_seconds"] for result in of_seeds))
+        if seed_results[0]["epsilon"] is not None:
+            seconds = round(mean(result["train_seconds"] for result in seed_results))
         for name, of_classifier in values.items():
-            row = _setting(of_seeds)
+            row = _setting(seed_results)
             row["classifier"] = name
             row["train_seconds"] = seconds
             rows.append(row | cells.averaged(of_classifier))
@@ -348,10 +348,10 @@ def summarise(results: Sequence[Result]) -> list[Row]:
 def summarise_fidelity(results: Sequence[Result]) -> list[Row]:
     """Average fidelity over seeds: a row for each data set, method and budget."""
     rows = []
-    for of_seeds in _groups(results):
-        row = _setting(of_seeds)
-        for name in of_seeds[0]["fidelity"]:
-            row[name] = mean(result["fidelity"][name] for result in of_seeds)
+    for seed_results in _groups(results):
+        row = _setting(seed_results)
+        for name in seed_results[0]["fidelity"]:
+            row[name] = mean(result["fidelity"][name] for result in seed_results)
         rows.append(row)
     return rows
 

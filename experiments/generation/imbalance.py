@@ -54,10 +54,10 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     for cell, result in zip(planned, results, strict=True):
         of_setting.setdefault(replace(cell, seed=0), []).append(result)
     rows: list[Row] = []
-    for cell, of_seeds in of_setting.items():
-        for method in of_seeds[0]:
+    for cell, seed_results in of_setting.items():
+        for method in seed_results[0]:
             row = {"dataset": cell.dataset, "epsilon": cell.epsilon, "method": method}
-            accuracies_of_seeds = [{"accuracy": result[method]} for result in of_seeds]
+            accuracies_of_seeds = [{"accuracy": result[method]} for result in seed_results]
             rows += cells.by_classifier(accuracies_of_seeds, row)
     return {"rows": rows}
 

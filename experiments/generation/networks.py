@@ -299,8 +299,8 @@ def summarise(results: list[Result]) -> list[Row]:
     The rows of the paper follow.
     """
     rows = []
-    for of_seeds in cells.grouped(results, _setting).values():
-        rows += _rows_of_setting(of_seeds)
+    for seed_results in cells.grouped(results, _setting).values():
+        rows += _rows_of_setting(seed_results)
     rows += _printed_rows()
     datasets = list(DATASETS)
     printed = (PRINTED_DP, PRINTED_PLAIN)

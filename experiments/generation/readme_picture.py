@@ -89,19 +89,19 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
         run_dir = out / "readme_picture" / BENCHMARKS[name]
         estimator = _fitted_to_images(loaded, SHIPPED[name], run_dir)
         guarantee = estimator.guarantee_
-        of_dataset = _images(name, loaded, estimator)
+        dataset_images = _images(name, loaded, estimator)
         if name == OF_SHAPES:
             by_shapes = _fitted_to_images(loaded, CONFIGS / "mnist_shapes.yaml", run_dir / "shapes")
-            of_shapes = _images(name, loaded, by_shapes)
-            of_dataset = replace(of_dataset, shapes=of_shapes.synthetic)
-        images.append(of_dataset)
+            shape_images = _images(name, loaded, by_shapes)
+            dataset_images = replace(dataset_images, shapes=shape_images.synthetic)
+        images.append(dataset_images)
         row = {"dataset": BENCHMARKS[name]}
         for key in ("epsilon", "delta", "mu", "sound"):
             row[key] = guarantee[key]
         rows.append(row)
         spent = f"epsilon {guarantee['epsilon']:.2f}, mu {guarantee['mu']:.3f}"
         print(f"{BENCHMARKS[name]:8} {spent}")
-    draw_grids([of_dataset.line() for of_dataset in images], out / "generation.png")
+    draw_grids([dataset_images.line() for dataset_images in images], out / "generation.png")
     if not quick:
         columns = _columns(data, out / "readme_picture" / "adult")
     draw_front(images[:N_IN_README], columns, out / "readme.png")
@@ -140,8 +140,8 @@ def _random_of_each_class(records: Records) -> Tensor:
     rng = np.random.default_rng(0)
     numbers = []
     for c in range(N_CLASSES):
-        of_class = torch.nonzero(records.labels == c)[:, 0]
-        numbers.append(rng.choice(of_class, PER_CLASS, replace=False))
+        class_indices = torch.nonzero(records.labels == c)[:, 0]
+        numbers.append(rng.choice(class_indices, PER_CLASS, replace=False))
     return torch.from_numpy(np.concatenate(numbers))
 
 
@@ -211,13 +211,13 @@ def draw_front(images: list[Images], columns: list[Column] | None, path: Path) -
 def _draw_images(whole: Any, images: list[Images]) -> None:
     """Draw real and synthetic images of every data set in a line."""
     pictures = []
-    for of_dataset in images:
-        pictures.append(Picture(of_dataset.real, f"{of_dataset.dataset}: real"))
-        if of_dataset.shapes is not None:
-            pictures.append(Picture(of_dataset.shapes, "synthetic, as shapes"))
-            pictures.append(Picture(of_dataset.synthetic, "synthetic, as pixels"))
+    for dataset_images in images:
+        pictures.append(Picture(dataset_images.real, f"{dataset_images.dataset}: real"))
+        if dataset_images.shapes is not None:
+            pictures.append(Picture(dataset_images.shapes, "synthetic, as shapes"))
+            pictures.append(Picture(dataset_images.synthetic, "synthetic, as pixels"))
         else:
-            pictures.append(Picture(of_dataset.synthetic, "synthetic"))
+            pictures.append(Picture(dataset_images.synthetic, "synthetic"))
     panels = np.atleast_1d(whole.subplots(1, len(pictures)))
     for panel, picture in zip(panels, pictures, strict=True):
         show(panel, picture)

@@ -154,15 +154,15 @@ def summarise(results: Sequence[Result]) -> list[Row]:
     groups = cells.grouped(
         results, lambda result: (result["dataset"], result["epsilon"], result["as_shapes"])
     )
-    for of_seeds in groups.values():
-        first = of_seeds[0]
+    for seed_results in groups.values():
+        first = seed_results[0]
         row: Row = {
             "dataset": first["dataset"],
             "method": METHODS[first["as_shapes"]],
             "statistic": "moments",
-            "train_seconds": round(mean(result["cpu_seconds"] for result in of_seeds), 1),
+            "train_seconds": round(mean(result["cpu_seconds"] for result in seed_results), 1),
         }
         for name in ("epsilon", "delta", "mu", "sound"):
             row[name] = first[name]
-        rows += cells.by_classifier(of_seeds, row)
+        rows += cells.by_classifier(seed_results, row)
     return rows

@@ -222,8 +222,8 @@ def evaluated(generator: Generator, loaded: Benchmark) -> dict[str, float]:
 def summarise(results: list[Result]) -> list[Row]:
     """Average cells over seeds: a row for each setting and classifier."""
     rows = []
-    for of_seeds in cells.grouped(results, _setting).values():
-        first = of_seeds[0]
+    for seed_results in cells.grouped(results, _setting).values():
+        first = seed_results[0]
         row: Row = {
             "dataset": first["dataset"],
             "method": METHODS[first["method"]],
@@ -233,8 +233,8 @@ def summarise(results: list[Result]) -> list[Row]:
         for name in ("delta", "mu", "sound", "steps", "n_directions", "n_bases", "n_quantiles"):
             row[name] = first[name]
         for name in ("train_seconds", "cpu_seconds"):
-            row[name] = round(mean(result[name] for result in of_seeds))
-        rows += cells.by_classifier(of_seeds, row)
+            row[name] = round(mean(result[name] for result in seed_results))
+        rows += cells.by_classifier(seed_results, row)
     datasets = list(DATASETS)
     return sorted(rows, key=lambda row: (datasets.index(row["dataset"]), -row["epsilon"]))
 

@@ -43,9 +43,9 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     rows: list[Row] = []
     for result in results:
         draws = result.pop("draws")
-        for of_spread in draws:
-            row = result | {"spread": of_spread["spread"], "frechet": of_spread["frechet"]}
-            rows += cells.by_classifier([of_spread], row)
+        for spread_draw in draws:
+            row = result | {"spread": spread_draw["spread"], "frechet": spread_draw["frechet"]}
+            rows += cells.by_classifier([spread_draw], row)
     return {"rows": rows}
 
 

@@ -346,15 +346,15 @@ def summarise(results: list[Result]) -> list[Row]:
     )
     rows = []
     for dataset, method, epsilon in keys:
-        of_seeds = groups[dataset, method, epsilon]
+        seed_results = groups[dataset, method, epsilon]
         seconds = None
         if method != "real records":
-            seconds = round(mean(result["train_seconds"] for result in of_seeds))
+            seconds = round(mean(result["train_seconds"] for result in seed_results))
         row: Row = {"dataset": dataset, "method": LABELS[method], "epsilon": epsilon}
         for name in ("statistic", "delta", "mu", "sound"):
-            row[name] = of_seeds[0][name]
+            row[name] = seed_results[0][name]
         row["train_seconds"] = seconds
-        rows += cells.by_classifier(of_seeds, row)
+        rows += cells.by_classifier(seed_results, row)
     return rows
 
 

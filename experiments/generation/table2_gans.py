@@ -82,16 +82,16 @@ def table2_gans(
 def summarise(results: list[Result]) -> list[Row]:
     """Average results of :func:`train` over seeds: a row per data set and classifier."""
     rows = []
-    for (dataset, steps), of_seeds in cells.grouped(results, _setting).items():
+    for (dataset, steps), seed_results in cells.grouped(results, _setting).items():
         for classifier in ("logreg", "mlp"):
-            values = [result["accuracy"][classifier] for result in of_seeds]
+            values = [result["accuracy"][classifier] for result in seed_results]
             row: Row = {"dataset": dataset, "method": "DP-CGAN", "steps": steps}
-            row |= {name: of_seeds[0][name] for name in ("epsilon", "delta", "mu", "sound")}
+            row |= {name: seed_results[0][name] for name in ("epsilon", "delta", "mu", "sound")}
             row["classifier"] = classifier
             row["values"] = values
             row |= cells.averaged(values)
             row["printed"] = PRINTED[dataset][classifier]
-            row["train_seconds"] = round(median(result["seconds"] for result in of_seeds))
+            row["train_seconds"] = round(median(result["seconds"] for result in seed_results))
             rows.append(row)
     return rows
 

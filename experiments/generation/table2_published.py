@@ -183,9 +183,9 @@ def summarise(results: list[Result]) -> list[Row]:
     Settings are in the order of the results.
     """
     rows = []
-    for cell, of_seeds in cells.grouped(results, _setting).items():
+    for cell, seed_results in cells.grouped(results, _setting).items():
         for classifier in ("logreg", "mlp"):
-            rows.append(_summary(cell, of_seeds, classifier))
+            rows.append(_summary(cell, seed_results, classifier))
     return rows
 
 

@@ -173,14 +173,14 @@ def adaptation_module(result: Result) -> str:
     for group, datasets in groups.items():
         for row in select(rows, dataset=datasets[:1]):
             same = {"method": row["method"], "epsilon": row["epsilon"]}
-            of_group = [
+            group_rows = [
                 other
                 for other in rows
                 if other["dataset"] in datasets and same == {name: other[name] for name in same}
             ]
             cell = score(row)
-            if len(of_group) > 1:
-                cell = f"{mean(other['mean'] for other in of_group):.1f}"
+            if len(group_rows) > 1:
+                cell = f"{mean(other['mean'] for other in group_rows):.1f}"
             guarantee = f"ε = {row['epsilon']:g}"
             if row["method"].startswith("source"):
                 guarantee = "no distance"
