@@ -1,6 +1,8 @@
 """Plan of a run: its mechanisms, their numbers of releases and their noise.
 
-The noise keeps the budget.
+A run first says what it needs: mechanisms without noise, with numbers of releases and shares of the
+budget (:class:`ReleaseRequest`). :meth:`Plan.calibrate` finds the noise with which all of them
+together keep the budget (:class:`PlannedReleases`). The header of the ledger holds the plan.
 """
 
 import dataclasses
@@ -27,6 +29,8 @@ _FEW_RELEASES = 20
 _BYTES_PER_VALUE = 8  # of a float64
 # Parts of a plan after which the epsilon spent so far is computed anew.
 _PARTS_SHOWN = 16
+# At epsilon = inf, mu does not depend on delta.
+_ANY_DELTA = 1e-5
 # Relative tolerance for epsilon that is computed again, since another machine rounds differently.
 _ROUNDING = 1e-9
 
@@ -129,13 +133,15 @@ class Plan:
     target: Target
     sample_size: int
     parts: tuple[PlannedReleases, ...]
+    # Epsilons that were computed, since each takes seconds: after numbers of releases, by the
+    # accountant of the budget and by each accountant; and of the whole plan, by each accountant.
     _epsilon_by_count: dict[int, float] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _epsilons_by_count: dict[int, dict[str, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _by_accountant: dict[str, float | None] = field(
+    _epsilon_by_accountant: dict[str, float | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -166,7 +172,9 @@ class Plan:
             return cls(target, sample_size, tuple(map(_without_noise, requests)))
         parts: list[PlannedReleases] = []
         spent = PrivacyAccountant(target.accountant)
-        mu = target.mu if queries else math.inf
+        mu = math.inf
+        if queries:  # a loss alone needs no mu, which takes a calibration
+            mu = target.mu
         for query in queries:
             sensitivity = query.mechanism.unit_sensitivity * math.sqrt(query.mechanism.law.mean)
             sigma = sensitivity / (mu * math.sqrt(query.share))
@@ -271,10 +279,10 @@ class Plan:
 
         The dictionary is empty without subsampling.
         """
-        if not self._by_accountant:
+        if not self._epsilon_by_accountant:
             epsilons = self.account().epsilon_by_accountant(self.target.delta)
-            self._by_accountant.update(epsilons)
-        return dict(self._by_accountant)
+            self._epsilon_by_accountant.update(epsilons)
+        return dict(self._epsilon_by_accountant)
 
     def epsilon_after(self, n_releases: int) -> float:
         """Return an upper bound of epsilon after some releases of the last mechanism.
@@ -322,7 +330,8 @@ class Plan:
 def _without_noise(request: ReleaseRequest) -> PlannedReleases:
     """Return releases of exact values, whose ``sigma`` is that of a very large budget.
 
-    It is the width of a grid, and what post-processing takes for the noise.
+    Nothing has this deviation. Values are rounded to a grid whose width follows from it, and
+    post-processing takes it for the noise.
     """
     mechanism = request.mechanism
     if isinstance(mechanism, ProjectionMechanism):
@@ -330,6 +339,6 @@ def _without_noise(request: ReleaseRequest) -> PlannedReleases:
     else:
         mean = mechanism.law.mean
     scale = mechanism.unit_sensitivity * math.sqrt(mean)
-    sigma = scale / planning_mu(math.inf, 1e-5)
+    sigma = scale / planning_mu(math.inf, _ANY_DELTA)
     mechanism = dataclasses.replace(mechanism, sigma=sigma, noise_free=True)
     return PlannedReleases(mechanism, request.n_releases)

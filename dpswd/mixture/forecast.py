@@ -123,7 +123,8 @@ _SMALL_SIDE = 20
 _GREY_PART = 0.72
 # The same for luma of a colour image: 8 of 32 for CIFAR-10.
 _COLOUR_PART = 0.25
-# Frequencies of a colour image, over those of luma: each chroma has a quarter as many.
+# Frequencies of a colour image, over those of luma: each of the two chroma channels has half as many
+# per axis, a quarter in all.
 _COLOUR_SQUARES = 1.5
 # Frequencies per axis of luma over those of chroma, whose amplitudes are smaller
 # (dpswd/features/frequencies.py).
@@ -337,33 +338,41 @@ def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -
     means of classes where each class has its own distributions. Where the signal is too weak for
     distributions, the columns are scaled by their bounds and have moments like other vectors.
     """
-    dim = model.dim
-    scaled = _structure_of_rows(model, 0, limits)
-    signal = model.n * model.mu / math.sqrt(_CHANGED_COUNTS * dim)
-    n_distributions = _n_distributions(signal, model.n_groups, scaled.pooled, columns)
+    without_distributions = _structure_of_rows(model, 0, limits)
+    is_pooled = without_distributions.pooled
+    # Counts of all N records in a bin of each of the d columns, over the noise of a count.
+    signal = model.n * model.mu / math.sqrt(_CHANGED_COUNTS * model.dim)
+    n_distributions = _n_distributions(signal, model.n_groups, is_pooled, columns)
     if not n_distributions:
-        return replace(scaled, column_signal=signal)
-    own = n_distributions == model.n_groups
-    share = _OWN_COLUMN_SHARE if own else _COLUMN_SHARE
-    bin_signal = signal * math.sqrt(share) / n_distributions  # of a single bin with all records
+        return replace(without_distributions, column_signal=signal)
+    own_columns = n_distributions == model.n_groups
+    column_share = _OWN_COLUMN_SHARE if own_columns else _COLUMN_SHARE
+    # The same for one of several distributions, with the share of the columns.
+    bin_signal = signal * math.sqrt(column_share) / n_distributions
     n_bins = _n_bins(bin_signal)
-    rest = _model(model.n, model.shape, model.n_classes, model.mu * math.sqrt(1 - share))
-    moments = _structure_of_rows(rest, 0, limits)
-    known = ("overall", "means") if own else ("overall",)
-    names = [name for name in moments.shares if name not in known]
-    remaining = sum(moments.shares[name] for name in names)
-    shares = {"columns": share}
+
+    # The moments of normal scores have the budget that the columns leave.
+    mu_of_moments = model.mu * math.sqrt(1 - column_share)
+    score_model = _model(model.n, model.shape, model.n_classes, mu_of_moments)
+    score_structure = _structure_of_rows(score_model, 0, limits)
+    not_released = ["overall"]
+    if own_columns:
+        not_released.append("means")
+    names = [name for name in score_structure.shares if name not in not_released]
+    # The other releases get the shares of those that are not made, in proportion to their own.
+    total_share = sum(score_structure.shares[name] for name in names)
+    shares = {"columns": column_share}
     ratios = {"columns": bin_signal / n_bins}
     for name in names:
-        shares[name] = moments.shares[name] * (1 - share) / remaining
-        ratios[name] = moments.signal_to_noise[name] / math.sqrt(remaining)
+        shares[name] = score_structure.shares[name] * (1 - column_share) / total_share
+        ratios[name] = score_structure.signal_to_noise[name] / math.sqrt(total_share)
     return replace(
-        moments,
+        score_structure,
         shares=shares,
         signal_to_noise=ratios,
         signal=model.signal,
         n_bins=n_bins,
-        own_columns=own,
+        own_columns=own_columns,
         column_signal=signal,
     )
 
@@ -388,19 +397,20 @@ def _model(n: int, shape: tuple[int, ...], n_classes: int, mu: float) -> _Model:
         dim = math.prod(shape)
         spectrum = torch.full((dim,), ROW_NORM**2 / dim, dtype=torch.float64)
         return _Model(n, shape, n_classes, mu, 0, 0, spectrum)
-    most = _signal(n, n_classes, mu) ** _FREQUENCY_POWER
-    size = _n_frequencies(shape, most)
+    n_signal = _signal(n, n_classes, mu) ** _FREQUENCY_POWER
+    size = _n_frequencies(shape, n_signal)
     features = Frequencies(shape, size, max(1, size // _LUMA_PER_CHROMA))
     return _Model(n, shape, n_classes, mu, size, features.chroma_size, features.reference)
 
 
-def _n_frequencies(shape: tuple[int, ...], most: float) -> int:
+def _n_frequencies(shape: tuple[int, ...], total: float) -> int:
     """Return the number of frequencies per axis.
 
-    Within limits, the number of frequencies of all channels is the nearest one to ``most``.
+    Within limits, the number of frequencies of all channels is the nearest one to ``total``.
     """
     channels, height, width = shape
     side = min(height, width)
+    # All channels together have ``squares`` times size^2 frequencies.
     squares: float = channels
     part = _GREY_PART
     if channels == 3:
@@ -409,7 +419,7 @@ def _n_frequencies(shape: tuple[int, ...], most: float) -> int:
     largest = round(part * side)
     if side < _SMALL_SIDE:
         largest = side
-    size = min(round(math.sqrt(most / squares)), largest)
+    size = min(round(math.sqrt(total / squares)), largest)
     return max(min(_LEAST_FREQUENCIES, side), size)
 
 
@@ -420,8 +430,8 @@ def _n_cells(model: _Model, limits: _Limits) -> int:
     mean variance of its p directions: 2 p^1.5 n_cells / (mu N / C) <= 2.5.
     """
     p = min(model.dim, MAX_COMPONENTS)
-    most = _CELL_EDGE / _EDGE_FACTOR * model.class_signal / p**_EDGE_POWER
-    return int(min(limits.max_cells, max(1.0, most)))
+    by_edge = _CELL_EDGE / _EDGE_FACTOR * model.class_signal / p**_EDGE_POWER
+    return int(min(limits.max_cells, max(1.0, by_edge)))
 
 
 def _n_reference_cells(model: _Model, n_reference: int) -> int:
@@ -441,11 +451,14 @@ def _n_reference_cells(model: _Model, n_reference: int) -> int:
 
 
 def _is_pooled(model: _Model) -> bool:
-    """Whether the edge of the second moment of one class hides the leading coordinate."""
+    """Return whether all classes have one second moment together.
+
+    They do where the edge of the second moment of one class would hide the leading coordinate.
+    """
     leading_part = float(model.spectrum.max() / model.spectrum.sum())
-    leading = leading_part * (1 - BETWEEN_PART) * ROW_NORM**2
+    leading_variance = leading_part * (1 - BETWEEN_PART) * ROW_NORM**2
     edge = moment_edge(ROW_NORM, model.dim, model.class_signal)
-    return model.n_groups > 1 and leading < _HIDING_PART * edge
+    return model.n_groups > 1 and leading_variance < _HIDING_PART * edge
 
 
 def _n_levels(model: _Model, limits: _Limits) -> int:
@@ -485,7 +498,8 @@ def _n_distributions(signal: float, n_groups: int, pooled: bool, columns: str | 
     """
     if columns is not None:
         choice(COLUMN_CHOICES, columns=columns)
-        return {"own": n_groups, "common": 1, "scaled": 0}[columns]
+        n_distributions = {"own": n_groups, "common": 1, "scaled": 0}
+        return n_distributions[columns]
     if signal >= OWN_COLUMN_SIGNAL * n_groups:
         return n_groups
     if signal >= COLUMN_SIGNAL and not pooled:

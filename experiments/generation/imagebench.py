@@ -331,17 +331,17 @@ def summarise(results: Sequence[Result]) -> list[Row]:
         values["best"] = []
         values["mean"] = []
         for result in seed_results:
-            accuracies = [result["accuracy"][name] for name in NETWORKS]
-            values["best"].append(max(accuracies))
-            values["mean"].append(mean(accuracies))
+            network_accuracies = [result["accuracy"][name] for name in NETWORKS]
+            values["best"].append(max(network_accuracies))
+            values["mean"].append(mean(network_accuracies))
         seconds = None
         if seed_results[0]["epsilon"] is not None:
             seconds = round(mean(result["train_seconds"] for result in seed_results))
-        for name, of_classifier in values.items():
+        for name, classifier_values in values.items():
             row = _setting(seed_results)
             row["classifier"] = name
             row["train_seconds"] = seconds
-            rows.append(row | cells.averaged(of_classifier))
+            rows.append(row | cells.averaged(classifier_values))
     return rows
 
 
