@@ -123,8 +123,8 @@ _SMALL_SIDE = 20
 _GREY_PART = 0.72
 # The same for luma of a colour image: 8 of 32 for CIFAR-10.
 _COLOUR_PART = 0.25
-# Frequencies of a colour image, over those of luma: each of the two chroma channels has half as many
-# per axis, a quarter in all.
+# Frequencies of a colour image, over those of luma: each of the two chroma channels has half as
+# many per axis, a quarter in all.
 _COLOUR_SQUARES = 1.5
 # Frequencies per axis of luma over those of chroma, whose amplitudes are smaller
 # (dpswd/features/frequencies.py).
