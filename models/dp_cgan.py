@@ -111,7 +111,8 @@ class DPCGAN(L.LightningModule):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Release gradients of the discriminator; update it, and then the generator."""
         images, labels = batch
-        discriminator_optimiser, generator_optimiser = self.optimizers()  # type: ignore[misc]  # two of them
+        optimisers: Any = self.optimizers()
+        discriminator_optimiser, generator_optimiser = optimisers
         released = self.gradients.release(self.gradients_of_records(images, labels))
         generated, classes = self._generated()
         discriminator_optimiser.zero_grad()
