@@ -1,25 +1,27 @@
 """Sphinx configuration.
 
-``scripts/docs`` builds the site with warnings as errors; no page needs a network.
+``scripts/docs`` builds the site with warnings as errors; no page needs a network. The pages are
+ordinary Markdown, which GitHub shows as it is. What the site has besides is made here: the sidebar
+from comments ``sidebar`` and ``children``, the reference from the names in ``api/index.md``, and
+links from full names in code, such as ``dpswd.PrivateGenerator``, to the reference.
 """
 
-import os
 import re
-import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from docutils import nodes
-from jupyter_cache import get_cache
 from latex2mathml.converter import convert
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 import dpswd
 
-os.environ.pop("MPLBACKEND", None)  # otherwise the pictures of the notebooks are not shown
+sys.path.insert(0, str(Path(__file__).parent))
+from examples import cells_of, notebook_of, pages
 
 project = "dpswd"
 copyright = "the dpswd authors"
@@ -29,21 +31,16 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "myst_nb",
+    "myst_parser",
     "sphinx_copybutton",
-    "sphinx_design",
 ]
 exclude_patterns = ["_build", "_templates", "results", "figures"]
-source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]
 
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "cache"
-nb_execution_in_temp = True
-nb_execution_raise_on_error = True
-nb_execution_timeout = 180
 
 autosummary_generate = True
 autodoc_member_order = "bysource"
@@ -77,58 +74,65 @@ def _keep_underscores(
     ]  # NAME_ is a reference otherwise
 
 
-def _copy_thumbnails(app: Sphinx, error: Exception | None) -> None:
-    """Copy the first picture that each example makes to ``_static/gallery/NAME.png``.
+SIDEBAR = re.compile(r"<!-- sidebar: (.+) -->\n\n((?:- .*\n)+)")
+CHILDREN = "<!-- children -->"  # the pages of all links after it are below this one
+REFERENCE = re.compile(r"(?:^- `dpswd\.[\w.]+`.*\n)+", re.MULTILINE)
 
-    The cards show these pictures.
-    """
-    if error is not None:
-        return
-    without = []
-    for name in sorted(app.env.found_docs):
-        if name.startswith("gallery/") and name != "gallery/index":
-            first = next(iter(app.env.get_doctree(name).findall(nodes.image)), None)
-            if first is None:
-                without.append(name)
-                continue
-            target = Path(app.outdir, "_static", f"{name}.png")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(app.srcdir, first["candidates"]["*"]), target)
-    if without:
-        message = "no picture for the cards of %s: execute the notebooks (nb_execution_mode)"
-        logging.getLogger(__name__).warning(message, ", ".join(without))
+
+def _directives(app: Sphinx, name: str, source: list[str]) -> None:
+    """Add to the ordinary Markdown of a page what the site alone has."""
+    text = source[0]
+    if name == "changelog":
+        text = Path(app.srcdir, "..", "CHANGELOG.md").read_text()
+    if name == "api/index":
+        text = REFERENCE.sub(lambda match: _reference(match[0]), text)
+    trees = [_tree(entries, f":caption: {caption}") for caption, entries in SIDEBAR.findall(text)]
+    if CHILDREN in text:
+        trees.append(_tree(text.partition(CHILDREN)[2]))
+    source[0] = text + "".join(trees)
+
+
+def _tree(text: str, *options: str) -> str:
+    """Return the hidden table of contents of the pages that a text links to."""
+    targets = dict.fromkeys(re.findall(r"\]\(([\w/-]+)\.md\)", text))
+    return "\n".join(["\n```{toctree}", ":hidden:", *options, "", *targets, "```\n"])
+
+
+def _reference(entries: str) -> str:
+    """Return the summary of the names of a list."""
+    names = re.findall(r"^- `dpswd\.([\w.]+)`", entries, re.MULTILINE)
+    lines = [f"   ~{name}" if "." in name else f"   {name}" for name in names]
+    options = ["   :toctree: generated", "   :nosignatures:", ""]
+    head = ["```{eval-rst}", ".. currentmodule:: dpswd", "", ".. autosummary::", *options]
+    return "\n".join([*head, *lines, "```\n"])
+
+
+def _link_names(app: Sphinx, doctree: nodes.document) -> None:
+    """Make full names in code, such as ``dpswd.PrivateGenerator``, links to the reference."""
+    for literal in list(doctree.findall(nodes.literal)):
+        name = literal.astext()
+        is_linked = isinstance(literal.parent, nodes.reference | pending_xref)
+        if is_linked or not re.fullmatch(r"dpswd(\.\w+)+", name):
+            continue
+        link = pending_xref("", literal.deepcopy(), refdomain="py", reftype="obj", reftarget=name)
+        link["refdoc"] = app.env.docname
+        link["refwarn"] = False
+        literal.replace_self(link)
 
 
 def _is_example(name: str) -> bool:
     return name.startswith("gallery/") and name != "gallery/index"
 
 
-def _plain_text(markdown: str) -> str:
-    """Replace links of the site, which a notebook elsewhere cannot follow, by their text."""
-    return re.sub(r"\{\w+\}`~?([^`<]*[^`<\s])\s*(?:<[^>`]*>)?`", r"\1", markdown)
-
-
-def _copy_notebooks(app: Sphinx, error: Exception | None) -> None:
-    """Write each example as a notebook with its outputs beside its page, which links to it.
-
-    myst-nb leaves the cells in ``jupyter_execute``, and their outputs in its cache.
-    """
+def _write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Write each example as a notebook with its outputs beside its page, which links to it."""
     if error is not None:
         return
-    build = Path(app.outdir).parent
-    cache = get_cache(build / ".jupyter_cache")
-    for name in sorted(filter(_is_example, app.env.found_docs)):
-        cells = nbformat.read(build / "jupyter_execute" / f"{name}.ipynb", as_version=4)
-        try:
-            _, notebook = cache.merge_match_into_notebook(cells)
-        except KeyError:
-            message = "no outputs in the notebook of %s: execute it (nb_execution_mode = cache)"
-            logging.getLogger(__name__).warning(message, name)
-            notebook = cells
-        for cell in notebook.cells:
-            if cell.cell_type == "markdown":
-                cell.source = _plain_text(cell.source)
-        nbformat.write(notebook, Path(app.outdir, f"{name}.ipynb"))
+    folder = Path(app.outdir, "gallery")
+    folder.mkdir(exist_ok=True)
+    for name in pages():
+        text = Path(app.srcdir, "gallery", f"{name}.md").read_text()
+        nbformat.write(notebook_of(cells_of(text)), folder / f"{name}.ipynb")
 
 
 def _link_notebook(
@@ -142,9 +146,10 @@ def _link_notebook(
 
 
 def setup(app: Sphinx) -> None:
-    """Register MathML, which browsers render without scripts, and what the gallery shows."""
-    app.connect("build-finished", _copy_thumbnails)
-    app.connect("build-finished", _copy_notebooks)
+    """Register MathML, which browsers render without scripts, and what the site has besides."""
+    app.connect("source-read", _directives)
+    app.connect("doctree-read", _link_names)
+    app.connect("build-finished", _write_notebooks)
     app.connect("html-page-context", _link_notebook)
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-process-docstring", _keep_underscores, priority=900)  # after napoleon

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from scipy.special import ndtr as normal_cdf
+from scipy.special import ndtri as normal_quantile
+
 from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import real
 from dpswd.accounting.rounding import round_up
@@ -20,6 +23,9 @@ SCOPE = (
 
 # An infinite number in files: JSON has no word for it.
 INFINITE = "inf"
+
+# Share of wrong accusations in the words on mu.
+_FALSE_ALARMS = 1e-3
 
 _DIGITS = 3  # significant digits of the one line
 _JSON_NAMES = {"relation": "neighboring_relation"}  # of fields with another name in files
@@ -122,6 +128,30 @@ class Guarantee:
         return (
             f"Guarantee: {mu}(epsilon, delta) = ({epsilon:g}, {self.delta:g}), "
             f"{self.relation}{unit}{conditions}."
+        )
+
+    def in_words(self) -> str:
+        """Return the line, and below it what its words mean, for readers who are new to them.
+
+        Example:
+            >>> print(Guarantee(private=True, epsilon=10.0, delta=1e-5, mu=2.0).in_words())
+            Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
+              replace-one: one record may be exchanged for any other, which can hardly be noticed.
+              mu: an attacker who wrongly accuses 1 in 1,000 finds at most 14 % of your records.
+        """
+        if self.notice or self.mu is None:
+            return self.line()
+        counted = "record"
+        if self.unit != ONE_RECORD:
+            counted = "person"
+        most = normal_cdf(normal_quantile(_FALSE_ALARMS) + self.mu)
+        percent = min(100.0, round_up(100 * float(most), 2))
+        return (
+            f"{self.line()}\n"
+            f"  {self.relation}: one {counted} may be exchanged for any other, which can hardly be "
+            "noticed.\n"
+            f"  mu: an attacker who wrongly accuses 1 in 1,000 finds at most {percent:g} % of your "
+            f"{counted}s."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -145,6 +145,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
             picture = out / "samples.png"
             _save_samples(adapter.synthetic_, picture, adapter.guarantee_.notice)
             _save_adaptation(source.records, adapter, comparison)
+        else:
+            _save_columns(source.records, adapter, source.columns, out / "columns.png")
         adapter.report(report)
     return {
         "out": str(out),
@@ -199,6 +201,17 @@ def _save_samples(images: Any, path: Path, notice: str) -> None:
     records, _ = as_records(images[:_N_SHOWN])
     save_grid(records, path, _N_COLUMNS)
     mark_picture(path, notice)
+
+
+def _save_columns(source: Any, adapter: "PrivateAdapter", columns: Any, path: Path) -> None:
+    """Write a picture of the columns of the source and of the synthetic target."""
+    import numpy as np
+
+    from dpswd.files.pictures import mark_picture, save_columns
+
+    parts = {"source": source, "synthetic target": np.asarray(adapter.synthetic_)}
+    save_columns(path, parts, columns)
+    mark_picture(path, adapter.guarantee_.notice)
 
 
 def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None:

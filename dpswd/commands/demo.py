@@ -58,7 +58,7 @@ def _free_directory() -> Path:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(result["summary"])
+    print(result["in_words"])
     print(
         "Accuracy on real test digits of classifiers trained on "
         f"{result['n_synthetic']} synthetic ones:"

@@ -36,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--adapt", action="store_true", help="of dpswd adapt, whose target DATA or --shape is"
     )
     parser.add_argument(
+        "--details", action="store_true", help="the releases, their shares of the budget and noise"
+    )
+    parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
@@ -70,7 +73,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         arguments.epsilon, arguments.delta, bounds=public.bounds, per_unit=arguments.per_unit
     )
     structure = estimator.forecast(public.shape, public.n, public.n_classes)
-    text = str(structure)
+    text = structure.expectation
+    if arguments.details:
+        text = f"{structure}\n{text}"
     clouds = structure.clouds(public.n)
     if clouds is not None:
         text += f"\n{clouds}"
@@ -88,6 +93,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     }
     result |= dataclasses.asdict(structure)
     result |= {"verdict": structure.verdict, "text": text}
+    if not arguments.details:
+        result["hint"] = "--details shows the releases and their shares of the budget."
     if structure.size and (arguments.picture is not None or not arguments.json):
         from dpswd.estimators.stand_ins import save_expectation  # imports torch
 
@@ -188,3 +195,5 @@ def show(result: dict[str, Any]) -> None:
     print(result["text"])
     if "picture" in result:
         print(f"Picture: {result['picture']}, {result['shows']}. No private record is used for it.")
+    if result.get("hint"):
+        print(result["hint"])

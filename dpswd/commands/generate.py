@@ -188,6 +188,7 @@ def generate(
         "expected": expectation,
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),
+        "in_words": estimator.guarantee_.in_words(),
         "next": shlex.join(next_command),
     }
 
@@ -243,7 +244,7 @@ def _write(
 
 
 def show(result: dict[str, Any]) -> None:
-    print(result["summary"])
+    print(result["in_words"])
     print(result["expected"])
     print(f"{result['synthetic']}.")
     print(f"Files:     {', '.join(result['files'])}")

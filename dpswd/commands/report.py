@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     result["banner"] = None
     if warning is not None:
         result["banner"] = astuple(warning)
-    result["summary"] = astuple(summary(report))
+    result["summary"] = [line for line in astuple(summary(report)) if line]
     return result
 
 

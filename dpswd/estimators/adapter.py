@@ -27,6 +27,7 @@ from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.files.classifiers import read_classifier, write_classifier
+from dpswd.files.pictures import mark_picture, save_columns, save_grid
 from dpswd.records import PrivateRecords, without_units
 from dpswd.units import Units
 
@@ -37,6 +38,10 @@ _RADIUS = 1.0
 
 # Fewer synthetic records than this show no distribution.
 _LEAST_SYNTHETIC = 10
+
+# Synthetic images of the picture in the report, and images beside each other.
+_N_IN_PICTURE = 40
+_N_ACROSS = 10
 
 # Arguments of the estimator that the report shows.
 _REPORTED = ("method", "normalise", "standardise", "min_shift", "n_synthetic", "random_state")
@@ -230,6 +235,18 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
         classifier: TargetClassifier = self._fitted()
         return classifier.predict_proba(self._values_of(X, classifier))
+
+    def _save_picture(self, directory: Path) -> None:
+        """Write a picture of the synthetic target for the report."""
+        if self._target.records.ndim > 2:
+            images, _ = as_records(self.synthetic_[:_N_IN_PICTURE])
+            path = directory / "samples.png"
+            save_grid(images, path, _N_ACROSS)
+        else:
+            path = directory / "columns.png"
+            rows = self._target.records
+            save_columns(path, {"synthetic target": rows}, self._columns)
+        mark_picture(path, self.guarantee_.notice)
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to one file, which :meth:`load` reads.

@@ -20,6 +20,7 @@ from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.features.jitter import check_amounts
 from dpswd.features.shapes import INKS
 from dpswd.files.generators import read_generator, write_generator
+from dpswd.files.pictures import mark_picture, save_columns, save_samples
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.structure import Structure
 from dpswd.networks.generator import Generator, draw_in_layout, seeded
@@ -27,6 +28,9 @@ from dpswd.records import PrivateRecords
 
 __all__ = ["PrivateGenerator"]
 
+
+# Synthetic rows of the picture in the report.
+_N_IN_PICTURE = 2000
 
 # Centre of pixels, which lie in [0, 1], unless the user states another one.
 _PIXEL_CENTRE = 0.5
@@ -231,6 +235,24 @@ class PrivateGenerator(OneShot):
             return records, None
         layout = generator.layout or Layout()
         return records, layout.restore_labels(self.classes_[labels.numpy()])
+
+    def _save_picture(self, directory: Path) -> None:
+        """Write a picture of images, or of columns with bounds, for the report."""
+        generator: Generator = self._fitted()
+        notice = self.guarantee_.notice
+        with seeded(0):
+            if len(generator.sample_shape) == 3:
+                save_samples(generator, directory / "samples.png")
+                mark_picture(directory / "samples.png", notice)
+                return
+            layout = generator.layout
+            if layout is None or (layout.table is None and self.bounds is None):
+                return
+            labels = generator.labels(_N_IN_PICTURE, "released")
+            records = draw_in_layout(generator, labels, 1.0)
+        path = directory / "columns.png"
+        save_columns(path, {"synthetic": layout.numbers(records)}, layout.columns, layout.table)
+        mark_picture(path, notice)
 
     def save(self, path: str | Path) -> None:
         """Write the generator to one file, which :meth:`load` reads.

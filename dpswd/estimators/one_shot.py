@@ -30,6 +30,9 @@ _PUBLIC_FACTS = ("name", "shape", "n_classes", "classes", "taken", "bounds", "ki
 
 _REPORT_ENDINGS = (".html", ".md", ".json")
 
+# Types of constants that describe an object.
+_PLAIN = (bool, int, float, str, dict)
+
 # Bits of a seed that is drawn where none is stated.
 _SEED_BITS = 63
 
@@ -65,10 +68,16 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
                 "run dpswd report on the directory of the run."
             )
         from dpswd.report.render import write_report  # matplotlib, needed here only
+        from dpswd.report.run_files import PICTURES
 
+        if not any((self.run_dir_ / name).exists() for name in PICTURES):
+            self._save_picture(self.run_dir_)
         write_report(self.run_dir_)
         report = self.run_dir_ / f"report{path.suffix}"
         atomic_write(path, report.read_bytes())
+
+    def _save_picture(self, directory: Path) -> None:
+        """Write a picture of synthetic records for the report, where they can be shown."""
 
     def _checked_run_directory(self) -> Path:
         """Return the run directory; refuse a further fit, and a directory with a ledger."""
@@ -144,7 +153,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         )
         self.run_dir_ = directory
         if self.verbose:
-            say(self.guarantee_.line())
+            say(self.guarantee_.in_words())
 
     def _fitted(self) -> Any:
         """Return the attribute that a fit sets, or raise NotFittedError."""
@@ -185,5 +194,21 @@ def _column_facts(records: PrivateRecords) -> list[str]:
 
 
 def _plain(config: dict[str, Any]) -> Any:
-    """Return a config of plain values; other objects become their text."""
-    return json.loads(json.dumps(config, default=str))
+    """Return a config of plain values; other objects become constants or their text."""
+    return json.loads(json.dumps(config, default=_described))
+
+
+def _described(value: Any) -> Any:
+    """Return an object as its class and constants, or as its text.
+
+    The text of an object without one of its own has an address in memory, which is left out.
+    """
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if callable(getattr(value, "get_params", None)):
+        constants = value.get_params(deep=False)
+    elif f" object at {hex(id(value))}" in str(value):
+        constants = {name: part for name, part in vars(value).items() if isinstance(part, _PLAIN)}
+    else:
+        return str(value)
+    return {"class": _described(type(value)), **constants}

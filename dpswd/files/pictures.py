@@ -34,7 +34,12 @@ _FONT_SIZE = 14  # of names beside and above images, in pixels
 _GAP = 8  # pixels between a name and the images
 _LONGEST_NAME = 20  # characters of the name of a class
 # Colours of parts of a histogram by their names; others have those of matplotlib.
-_COLOURS = {"real": "0.6", "synthetic": "tab:red"}
+_COLOURS = {
+    "real": "0.6",
+    "synthetic": "tab:red",
+    "source": "0.6",
+    "synthetic target": "tab:red",
+}
 # Part of the values in one bin of a histogram, from which on its axis is logarithmic.
 _MOST_IN_A_BIN = 0.8
 _HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR

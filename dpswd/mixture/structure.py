@@ -195,6 +195,37 @@ class Structure:
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({self._size_line()})."
 
+    @property
+    def expectation(self) -> str:
+        """What to expect of the generated records, in words without numbers of the method."""
+        group = "records of one class" if self.n_classes > 1 else "records"
+        if self.is_noise:
+            first = self.verdict
+        elif self.signal < _VARIETY_SIGNAL:
+            first = (
+                f"Expect synthetic {group} that look much alike: their mean is right, and the "
+                "differences between them are mostly noise."
+            )
+        else:
+            first = (
+                f"Expect synthetic {group} that differ from each other: their mean is right, and "
+                "so are the largest differences between them; fine details are lost."
+            )
+        lines = [first]
+        if self.size:
+            lines.append(self._sharpness_line())
+        if self.size and self.n_classes > 1:
+            lines += self._result_lines()
+        return "\n".join(lines)
+
+    def _sharpness_line(self) -> str:
+        """Say how sharp the images are, as a smaller image that is enlarged."""
+        height, width = self.sample_shape[1:]
+        return (
+            f"They are as sharp as images of {self.size} x {self.size} pixels that are enlarged to "
+            f"{height} x {width}."
+        )
+
     def clouds(self, n: int) -> str | None:
         """Return a warning that photographs will be clouds, and how many would do.
 
@@ -313,9 +344,9 @@ class Structure:
             return []
         reached = ", ".join(str(result) for result in results)
         return [
-            "With as strong a signal, logistic regression on synthetic records of public data sets "
-            "(cut to",
-            f"so many records, 10 classes) reaches: {reached}.",
+            "On public data sets with 10 classes that are as hard (cut to so many records), a "
+            "logistic",
+            f"regression trained on synthetic records was right for: {reached}.",
         ]
 
 

@@ -35,9 +35,11 @@ from dpswd.report.facts import (
     Releases,
     Report,
     Runs,
+    Together,
 )
 from dpswd.report.gdp import REGRET_LIMIT, TABLE_FPR, TradeOff
 from dpswd.report.run_files import (
+    TOLERANCE,
     PrivacyFile,
     StatedFacts,
     read_config,
@@ -145,6 +147,7 @@ def collect(
         pictures=pictures,
         evaluation=evaluation,
         caveats=tuple(caveats),
+        together=_with_other_runs(guarantee, privacy),
     )
     return report, curve
 
@@ -217,6 +220,16 @@ def _guarantee(account: _Account, curve: TradeOff) -> GuaranteeNumbers:
         epsilon_delta=_epsilons(account),
         profile=_profile(account.exact, curve.advantage),
     )
+
+
+def _with_other_runs(guarantee: GuaranteeNumbers, privacy: PrivacyFile) -> Together | None:
+    """Return the cost of all runs of a shared ledger where it exceeds that of this run."""
+    together = privacy.together
+    if together is None or guarantee.epsilon is None:
+        return None
+    if together.epsilon <= guarantee.epsilon * (1 + TOLERANCE):
+        return None
+    return together
 
 
 def _epsilon(accountant: PrivacyAccountant, delta: float) -> float | None:

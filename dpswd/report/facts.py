@@ -126,6 +126,15 @@ class Runs:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Cost of all runs of a shared ledger when this run ended, as the run states it."""
+
+    mu: float | None
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
 class LedgerFacts:
     """Identity of the ledger."""
 
@@ -179,10 +188,13 @@ class Report:
     pictures: dict[str, str]  # base64 of PNG files by their names
     evaluation: tuple[Accuracy, ...]
     caveats: tuple[str, ...]
+    together: Together | None = None  # with other runs of a shared ledger
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of report.json."""
         content = dataclasses.asdict(self)
+        if self.together is None:
+            del content["together"]
         releases = content["releases"]
         numbers = {"made": releases.pop("n_releases"), "planned": releases.pop("n_planned")}
         content["releases"] = numbers | releases

@@ -18,6 +18,9 @@ PLOT_CAPTION = (
 ACCOUNTANTS = {"pld": "PLD (dp_accounting)", "rdp": "RDP (autodp)"}
 NO_VALUE = "—"
 
+# Fields of a mechanism that the table of the releases has.
+_IN_THE_TABLE = ("mechanism", "name", "sensitivity", "sigma", "batch_size")
+
 _LEFT = "---"  # alignment of columns in a table
 _RIGHT = "---:"
 
@@ -84,10 +87,14 @@ def _pictures(report: Report) -> list[str]:
     if not report.pictures:
         return []
     images = " ".join(f"![Synthetic records]({name})" for name in report.pictures)
-    caption = "Synthetic records: post-processing of the releases."
+    captions = ["Synthetic records: post-processing of the releases."]
     if "samples.png" in report.pictures and report.records.classes:
-        caption += f" One row per class: {escape(', '.join(report.records.classes))}."
-    return [images, f"*{caption}*"]
+        captions.append(f"One row per class: {', '.join(report.records.classes)}.")
+    if "adaptation.png" in report.pictures:
+        captions.append(
+            "Adaptation: records of the public source, and synthetic records of the target."
+        )
+    return [images, f"*{escape(' '.join(captions))}*"]
 
 
 def _overview_table(report: Report) -> str:
@@ -104,21 +111,26 @@ def _overview_table(report: Report) -> str:
 def _key_sentences(report: Report) -> list[str]:
     sentences = summary(report)
     caveats = [escape(caveat) for caveat in report.caveats]
-    return [escape(sentences.attack), f"**{escape(sentences.numbers)}**", *caveats]
+    parts = [escape(sentences.attack), f"**{escape(sentences.numbers)}**"]
+    if sentences.together:
+        parts.append(f"**{escape(sentences.together)}**")
+    return [*parts, *caveats]
 
 
 # Tables of the guarantee
 
 
 def _trade_off_table(report: Report) -> str:
-    columns = ("non-members accused (FPR)", "members found, at most (TPR)", "TPR of μ-GDP")
-    rows = [
-        (number(point.fpr), number(point.tpr), number(point.tpr_gaussian))
-        for point in report.guarantee.trade_off
-    ]
+    """Return the table of the curve; that of mu-GDP has a column where it differs."""
+    columns = ["non-members accused (FPR)", "members found, at most (TPR)"]
     best = report.guarantee.advantage_rates
-    rate = f"{number(best.fpr)} (largest advantage)"
-    rows.append((rate, number(best.tpr), number(best.tpr_gaussian)))
+    points = [(number(point.fpr), point) for point in report.guarantee.trade_off]
+    points.append((f"{number(best.fpr)} (largest advantage)", best))
+    rows = [[rate, number(point.tpr)] for rate, point in points]
+    if not report.guarantee.exactly_gaussian:
+        columns.append("TPR of μ-GDP")
+        for row, (_, point) in zip(rows, points, strict=True):
+            row.append(number(point.tpr_gaussian))
     return _table(columns, rows, alignment=_RIGHT)
 
 
@@ -149,38 +161,54 @@ def _releases(report: Report) -> list[str]:
         f"The guarantee covers the releases of run {run}. Other runs on the same records are not "
         "covered: their guarantees compose with this one, and the costs add up.",
     ]
-    for group in report.releases.groups:
-        name = group.mechanism.get("name") or group.description
-        parts.append(f"#### {escape(name)}")
-        parts.append(_release_table(report, group))
+    parts.append(_release_table(report))
+    if any(group.sensitivity_is_random for group in report.releases.groups):
+        parts.append("*RMS: root mean square; random, its law is accounted for.*")
+    options = [_options(group) for group in report.releases.groups]
+    options = [line for line in options if line]
+    if options:
+        parts.append(_list(options))
     return parts
 
 
-def _release_table(report: Report, group: EqualReleases) -> str:
-    """Return what a reviewer looks for in a release, then the fields of its mechanism."""
-    batch = f"{group.batch_size:,}"
-    if group.sampling_rate < 1:
-        subset = f"(q = {number(group.sampling_rate)}, a fresh subset of fixed size)"
-    else:
-        subset = "(all)"
+def _release_table(report: Report) -> str:
+    """Return what a reviewer looks for, a line for each kind of release."""
     counted = "records"
     if report.records.is_by_person:
         counted = "persons"
-    if group.sensitivity_is_random:
-        kind = "(root mean square; random, its law is accounted for)"
-    else:
-        kind = "(L2, replace-one)"
-    rows = [
-        ("releases", f"{group.count:,}"),
-        (f"{counted} read by one release", f"{batch} {subset}"),
-        ("noise, standard deviation", number_rounded_down(group.sigma)),
-        ("sensitivity", f"{number(group.sensitivity)} {kind}"),
-        ("noise / sensitivity", number_rounded_down(group.sigma / group.sensitivity)),
-    ]
-    for name, value in group.mechanism.items():
-        if value is not None:
-            rows.append((name, str(value)))
-    return _table(("what", "value"), rows)
+    columns = ("release", "times", f"{counted} read", "sensitivity (L2)", "noise σ", "σ / sens.")
+    rows = []
+    for group in report.releases.groups:
+        read = f"{group.batch_size:,} (all)"
+        if group.sampling_rate < 1:
+            rate = number(group.sampling_rate)
+            read = f"{group.batch_size:,}, a fresh random subset (q = {rate})"
+        sensitivity = number(group.sensitivity)
+        if group.sensitivity_is_random:
+            sensitivity += " (RMS)"
+        ratio = number_rounded_down(group.sigma / group.sensitivity)
+        noise = number_rounded_down(group.sigma)
+        rows.append((_name_of(group), f"{group.count:,}", read, sensitivity, noise, ratio))
+    return _table(columns, rows)
+
+
+def _name_of(group: EqualReleases) -> str:
+    return str(group.mechanism.get("name") or group.description)
+
+
+def _options(group: EqualReleases) -> str:
+    """Return the fields of a mechanism that the table lacks; empty without any."""
+    fields = {
+        name: value
+        for name, value in group.mechanism.items()
+        if value is not None and name not in _IN_THE_TABLE
+    }
+    if fields.get("per_unit") == 1:
+        del fields["per_unit"]
+    if not fields:
+        return ""
+    options = ", ".join(f"{name} = {value}" for name, value in fields.items())
+    return f"{_name_of(group)}: {options}"
 
 
 def _accuracies(report: Report) -> list[str]:

@@ -20,9 +20,9 @@ import yaml  # type: ignore[import-untyped]
 from dpswd.accounting.guarantee import INFINITE
 from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
-from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers
+from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers, Together
 
-PICTURES = ("samples.png", "columns.png")
+PICTURES = ("samples.png", "columns.png", "adaptation.png")
 
 # Relative; rounding on another machine differs by less, a wrong claim by more.
 TOLERANCE = 1e-3
@@ -59,6 +59,7 @@ class PrivacyFile:
     records: str | None  # how the records were opened
     weights_from_runs: tuple[str, ...]
     across_runs: str | None  # sentence about all runs of a shared ledger
+    together: Together | None  # their cost
     numbers: dict[str, Any]  # delta, epsilon and mu, where they are stated
 
     def check(self, guarantee: GuaranteeNumbers) -> None:
@@ -99,8 +100,21 @@ def read_privacy(path: Path) -> PrivacyFile:
         records=content.get("records"),
         weights_from_runs=tuple(content.get("weights_from_runs") or ()),
         across_runs=across_runs.get("sentence"),
+        together=_together(across_runs),
         numbers=stated_numbers,
     )
+
+
+def _together(across_runs: dict[str, Any]) -> Together | None:
+    """Return the cost of all runs of a shared ledger; ``None`` without a finite one."""
+    epsilon = across_runs.get("epsilon")
+    delta = across_runs.get("delta")
+    mu = across_runs.get("mu")
+    if not isinstance(epsilon, int | float) or not isinstance(delta, int | float):
+        return None
+    if not isinstance(mu, int | float):
+        mu = None
+    return Together(mu=mu, epsilon=epsilon, delta=delta)
 
 
 def _check_field(path: Path, content: dict[str, Any], name: str, kind: type) -> None:

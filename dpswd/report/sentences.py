@@ -102,9 +102,10 @@ def _conditional_banner(report: Report) -> Banner:
 
 @dataclass(frozen=True)
 class Summary:
-    """The guarantee in three sentences."""
+    """The guarantee in sentences."""
 
     numbers: str
+    together: str  # numbers of all runs of a shared ledger; empty where this is the only one
     attack: str  # what the numbers mean for an attacker
     tier: str  # of Gomez2025
 
@@ -112,7 +113,10 @@ class Summary:
 def summary(report: Report) -> Summary:
     """Return the numbers of the guarantee, the same as an attack, and the tier."""
     return Summary(
-        numbers=_numbers_sentence(report), attack=_attack_sentence(report), tier=_tier(report)
+        numbers=_numbers_sentence(report),
+        together=_together_sentence(report),
+        attack=_attack_sentence(report),
+        tier=_tier(report),
     )
 
 
@@ -127,6 +131,16 @@ def _numbers_sentence(report: Report) -> str:
     mu = f"μ = {number(guarantee.mu)}{_range(report)} (regret {number(guarantee.regret)})"
     pair = f"({number(guarantee.epsilon)}, {number(guarantee.delta)})"
     return f"{prefix}{mu}; (ε, δ) = {pair}"
+
+
+def _together_sentence(report: Report) -> str:
+    if report.together is None:
+        return ""
+    mu = ""
+    if report.together.mu is not None:
+        mu = f"μ = {number(report.together.mu)}; "
+    pair = f"({number(report.together.epsilon)}, {number(report.together.delta)})"
+    return f"Total of all runs in the shared ledger when this run ended: {mu}(ε, δ) = {pair}"
 
 
 def _range(report: Report) -> str:

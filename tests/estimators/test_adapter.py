@@ -214,10 +214,20 @@ def test_save_and_load(new_adapter, tmp_path):
         loaded.predict(records[:, :3])
 
 
+@pytest.mark.filterwarnings(NOISE)
+def test_settings_of_the_report_name_a_method_and_no_address(new_adapter, tmp_path):
+    adapter = new_adapter(method=ot.da.SinkhornTransport(reg_e=0.25)).fit(*problem())
+    adapter.report(tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    assert "class: ot.da.SinkhornTransport" in text
+    assert "reg_e: 0.25" in text
+    assert "object at 0x" not in text
+
+
 def test_report_needs_the_ledger_of_the_run(new_adapter, tmp_path):
     adapter = new_adapter().fit(*problem())
     adapter.report(tmp_path / "report.md")
-    assert (tmp_path / "report.md").stat().st_size > 0
+    assert "columns.png" in (tmp_path / "report.md").read_text()
     adapter.save(tmp_path / "classifier.pt")
     with pytest.raises(InputError, match="ledger"):
         PrivateAdapter.load(tmp_path / "classifier.pt").report(tmp_path / "report.md")

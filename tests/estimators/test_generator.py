@@ -89,7 +89,9 @@ def test_the_guarantee_is_that_of_the_ledger(fitted, directory):
 
 def test_report(fitted, directory):
     fitted.report(directory / "report.json")
-    assert json.loads((directory / "report.json").read_text())["sound"] is True
+    report = json.loads((directory / "report.json").read_text())
+    assert report["sound"] is True
+    assert list(report["pictures"]) == ["samples.png"]
     # A handle brings its own name.
     assert "scans" in (directory / "run" / "config.yaml").read_text()
     with pytest.raises(InputError, match="html"):

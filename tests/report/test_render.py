@@ -145,9 +145,31 @@ def test_report_of_persons_speaks_of_persons(tmp_path):
     path = make_run(tmp_path / "run", header={"unit": "one person, at most 3 records"})
     _, markdown = pages(path)
     assert "even knowing the records of all other persons" in markdown
-    assert "| persons read by one release | 1,000 (all) |" in markdown
+    assert "| persons read |" in markdown
+    assert "| 1,000 (all) |" in markdown
     assert "(one person, at most 3 records)" in markdown
     assert "every other record" not in markdown
+
+
+def test_releases_stand_in_one_table_without_repetition(tmp_path):
+    _, markdown = pages(make_run(tmp_path / "run"))
+    section = markdown.partition("### What was released")[2].partition("### Assumptions")[0]
+    tables = [line for line in section.splitlines() if line.startswith("| ---")]
+    assert len(tables) == 1
+    assert section.count("sensitivity") == 1
+    assert "noise_seed" not in section
+
+
+def test_total_over_runs_stands_beside_the_numbers(tmp_path):
+    total = {"epsilon": 12.5, "delta": 1e-5, "mu": 2.4, "sentence": "Two runs."}
+    alone = make_run(tmp_path / "alone")
+    shared = make_run(tmp_path / "shared", across_runs=total)
+    _, markdown = pages(shared)
+    numbers = markdown.index("**μ = ")
+    assert numbers < markdown.index("**Total of all runs") < markdown.index("### What is guar")
+    assert "μ = 2.4; (ε, δ) = (12.5, 10⁻⁵)" in markdown
+    assert json.loads((shared / "report.json").read_text())["together"]["epsilon"] == 12.5
+    assert "Total of all runs" not in pages(alone)[1]
 
 
 def test_settings_that_are_not_set_are_left_out(tmp_path):
