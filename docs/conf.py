@@ -39,7 +39,7 @@ source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "tasklist"]
 myst_heading_anchors = 3
 
 autosummary_generate = True

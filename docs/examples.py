@@ -19,7 +19,11 @@ PICTURES = "../figures/gallery"
 CODE = re.compile(r"^```(python|bash)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"\n```text\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 DRAWN = re.compile(rf"\n!\[[^\]]*\]\({PICTURES}/([^)]+)\)\n")
-SECONDS = 300
+SECONDS = 600
+# Lines of Lightning and of its dependencies, which say nothing about the example.
+FRAMEWORK = re.compile(r"GPU available|TPU |Tip: |^`Trainer|IPKernelApp")
+# A warning, as Python writes it: file, line and category, then the line of code.
+WARNING = re.compile(r"^/.*: \w*Warning: .*\n  .*\n", re.MULTILINE)
 
 
 @dataclass
@@ -126,6 +130,7 @@ def _collect(
 ) -> None:
     """Put the outputs of one block into it, and its pictures beside those of the others."""
     texts, cell.pictures = [], []
+    is_drawn = any("image/png" in output.get("data", {}) for output in outputs)
     for output in outputs:
         if output.output_type == "stream":
             texts.append(output.text)
@@ -133,9 +138,11 @@ def _collect(
             picture = f"{name}-{len(pictures) + 1}.png"
             pictures[picture] = base64.b64decode(output.data["image/png"])
             cell.pictures.append(picture)
-        else:
+        elif not is_drawn:  # a picture also returns the text of its last artist
             texts.append(output.data["text/plain"] + "\n")
-    lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", "".join(texts)).splitlines()
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", "".join(texts))
+    lines = WARNING.sub("", text).splitlines()
+    lines = [line for line in lines if not FRAMEWORK.search(line)]
     cell.printed = "".join(f"{line.rstrip()}\n" for line in lines)
 
 

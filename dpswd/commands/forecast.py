@@ -75,7 +75,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     structure = estimator.forecast(public.shape, public.n, public.n_classes)
     text = structure.expectation
     if arguments.details:
-        text = f"{structure}\n{text}"
+        text = str(structure)
     clouds = structure.clouds(public.n)
     if clouds is not None:
         text += f"\n{clouds}"

@@ -212,11 +212,24 @@ class Structure:
                 "so are the largest differences between them; fine details are lost."
             )
         lines = [first]
-        if self.size:
+        if self.size and not self.is_noise:
             lines.append(self._sharpness_line())
+        if self.column_signal is not None and not self.is_noise:
+            lines.append(self._columns_in_words())
         if self.size and self.n_classes > 1:
             lines += self._result_lines()
         return "\n".join(lines)
+
+    def _columns_in_words(self) -> str:
+        """Say what to expect of single columns."""
+        if not self.n_bins:
+            return (
+                "Single columns have the right mean and spread, and no more: do not rely on their "
+                "categories and limits."
+            )
+        if self.own_columns and self.n_classes > 1:
+            return "Single columns have the right distribution in every class."
+        return "Single columns have the right distribution over all records."
 
     def _sharpness_line(self) -> str:
         """Say how sharp the images are, as a smaller image that is enlarged."""

@@ -100,7 +100,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     words = ("--target", "sick", "--classes", "0", "1", "--delta", "1e-4")
     assert "--bounds FILE" in refused(capfd, "generate", train, *words)
     assert not (place / "runs").exists()
-    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.csv")
+    forecast = answer(capfd, "forecast", train, *words, "--bounds", "bounds.csv", "--details")
     assert (forecast["n_bins"], "distributions of each class" in forecast["text"]) == (64, True)
     facts = (
         "--shape",
@@ -113,6 +113,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
         "1e-4",
         "--bounds",
         "bounds.csv",
+        "--details",
     )
     assert answer(capfd, "forecast", *facts)["text"] == forecast["text"]
     answer(capfd, "generate", train, *words, "--bounds", "bounds.csv", "--out", "out")

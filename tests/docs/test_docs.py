@@ -153,6 +153,22 @@ def test_commands_run(page, desk, capsys):
         assert {"generator.pt", "synthetic.npz", "samples.png", "report.html"} <= files
 
 
+def test_own_classes_are_trained_from_their_files(tmp_path, monkeypatch, capsys):
+    page = DOCS / "howto" / "own-class.md"
+    generator, encoder, load = blocks(page, "python")
+    (tmp_path / "mynet.py").write_text(generator + encoder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for config in blocks(page, "yaml"):
+        (tmp_path / "my.yaml").write_text(config)
+        assert main(["fit", "--config", "my.yaml", *QUICK]) == 0
+    assert "Guarantee: mu = " in capsys.readouterr().err
+    assert (tmp_path / "runs" / "mine" / "samples.png").exists()
+    names = {}
+    exec(compile(load, page.name, "exec"), names)
+    assert names["generator"].sample_shape == (1, 8, 8)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_accounting_commands_run(page, capsys):
     for words in commands(page):

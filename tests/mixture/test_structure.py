@@ -31,7 +31,7 @@ def test_str_has_a_line_with_an_explanation_for_each_release(shape):
 
 
 def test_str_names_results_for_images_with_classes_only():
-    assert "reaches" in str(forecast(3000, IMAGE, 10, 2.0))
+    assert "was right for: MNIST" in str(forecast(3000, IMAGE, 10, 2.0))
     assert "reaches" not in str(forecast(3000, IMAGE, 0, 2.0))
     assert "reaches" not in str(forecast(3000, (64,), 10, 2.0))
 
@@ -135,3 +135,23 @@ def test_few_photographs_are_said_to_become_clouds_and_enough_are_not():
     assert more == pytest.approx(2 * enough, rel=0.1)
     for shape in (IMAGE, (64,)):
         assert forecast(1000, shape, 2, MU).clouds(1000) is None
+
+
+@pytest.mark.parametrize(
+    ("n", "mu", "words"),
+    [
+        (500, 0.27, "Expect noise"),
+        (2500, 0.27, "look much alike"),
+        (60_000, 2.0, "differ from each other"),
+    ],
+)
+def test_expectation_of_images_in_words(n, mu, words):
+    text = forecast(n, IMAGE, 10, mu).expectation
+    assert words in text
+    assert ("as sharp as images of" in text) == (words != "Expect noise")
+    assert "share of mu^2" not in text
+
+
+@pytest.mark.parametrize(("n", "words"), [(100, "mean and spread"), (5000, "in every class")])
+def test_expectation_of_columns_in_words(n, words):
+    assert words in forecast(n, (6,), 2, 2.0, bounded=True).expectation
