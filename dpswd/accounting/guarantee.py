@@ -131,7 +131,7 @@ class Guarantee:
         )
 
     def in_words(self) -> str:
-        """Return the line, and below it what its words mean, for readers who are new to them.
+        """Return the line, and below it what its words mean.
 
         Example:
             >>> print(Guarantee(private=True, epsilon=10.0, delta=1e-5, mu=2.0).in_words())

@@ -223,7 +223,7 @@ def _guarantee(account: _Account, curve: TradeOff) -> GuaranteeNumbers:
 
 
 def _with_other_runs(guarantee: GuaranteeNumbers, privacy: PrivacyFile) -> Together | None:
-    """Return the cost of all runs of a shared ledger where it exceeds that of this run."""
+    """Return the cost of all runs of a shared ledger, if above that of this run."""
     together = privacy.together
     if together is None or guarantee.epsilon is None:
         return None
