@@ -60,7 +60,8 @@ def main(source: str, target: str) -> None:
     """Read rows, labels, bounds and a budget; write synthetic rows and labels.
 
     The file ``source`` has rows (n, d), labels (n,), bounds (d, 2), the largest number of bins (d,)
-    of each column, epsilon, delta, seed, and the method, ``mst`` or ``aim``.
+    of each column, epsilon, delta, seed, the method, ``mst`` or ``aim``, and the largest size of
+    its model in MB.
     """
     # Packages of the other environment; the help of dpswd's experiments must not need them.
     import pandas as pd
@@ -83,7 +84,7 @@ def main(source: str, target: str) -> None:
         delta=delta,
         disable_processing=True,
         n_jobs=1,
-        max_model_size=80,
+        max_model_size=float(task["model_size"]),
     )
     table = pd.DataFrame(cells | {"class": task["labels"]})
     pipeline.fit(table, domain=domain | {"class": 2}, random_state=seed)

@@ -15,6 +15,8 @@ from dpswd.errors import InputError
 
 Array = NDArray[Any]
 
+MODEL_SIZE = 80.0  # the default of the authors of AIM
+
 
 def run_dpmm(
     method: str,
@@ -27,6 +29,7 @@ def run_dpmm(
     delta: float,
     seed: int,
     time_limit: float | None = None,
+    model_size: float = MODEL_SIZE,
 ) -> tuple[Array, Array]:
     """Return synthetic rows (n, d) and labels (n,).
 
@@ -40,6 +43,7 @@ def run_dpmm(
         delta: Of the budget.
         seed: Of the method.
         time_limit: Seconds after which the fit is stopped.
+        model_size: Largest size of the model in MB.
 
     Raises:
         InputError: If ``DPMM_PYTHON`` is no interpreter with ``dpmm``.
@@ -58,6 +62,7 @@ def run_dpmm(
             epsilon=epsilon,
             delta=delta,
             seed=seed,
+            model_size=model_size,
         )
         python = os.environ.get("DPMM_PYTHON", sys.executable)
         program = Path(__file__).with_name("dpmm_program.py")

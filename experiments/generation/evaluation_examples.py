@@ -15,15 +15,12 @@ import torch
 from torch import Tensor
 
 from dpswd import PrivateGenerator
-from dpswd._layout import Array
 from dpswd._progress import say
-from dpswd.columns import Table
-from dpswd.data.reading import data_root
 from dpswd.evaluation import evaluate
 from dpswd.files.pictures import save_grid
 from dpswd.networks.generator import draw
 from dpswd.records import Records
-from experiments.generation.tables_mixed import CLASSES, COLUMNS
+from experiments.generation.mixed_tables import MixedTable, adult
 from experiments.generation.training import CONFIGS, DELTA, SHIPPED, load, train_mixture
 from experiments.results import Result, Row
 
@@ -82,25 +79,27 @@ def _photographs(out: Path, data: Path | None, n_synthetic: int, n_real: int) ->
 
 def _tables(data: Path | None, n_synthetic: int, n_real: int) -> list[Row]:
     """Evaluate tables: real rows, those of the generator, and independent columns."""
-    import pandas as pd  # an optional package
-
-    path = data_root(data) / "adult" / "adult.csv"
-    frame = pd.read_csv(path, skipinitialspace=True, dtype=str, keep_default_na=False)
+    table = adult(data)
+    frame = table.frame
     order = np.random.default_rng(0).permutation(len(frame))
     train = frame.iloc[order[:26_000]].reset_index(drop=True)
-    real = _as_records(frame.iloc[order[26_000 : 26_000 + n_real]])
-    other = _as_records(train.iloc[:n_synthetic])
+    real = _as_records(table, frame.iloc[order[26_000 : 26_000 + n_real]])
+    other = _as_records(table, train.iloc[:n_synthetic])
     candidates = {"other real rows": other}
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
-        options: dict[str, Any] = {"columns": COLUMNS, "classes": CLASSES, "verbose": False}
+        options: dict[str, Any] = {
+            "columns": table.columns,
+            "classes": table.classes,
+            "verbose": False,
+        }
         estimator = PrivateGenerator(EPSILON, DELTA, run_dir=run_dir, **options)
         estimator.fit(train.drop(columns="income"), train["income"])
     synthetic, labels = estimator.sample(n_synthetic)
     layout: Any = estimator.generator_.layout
     for name in synthetic:
         synthetic[name] = layout.table.as_text(name, synthetic[name])
-    candidates["`columns=`"] = _as_records(synthetic.assign(income=labels))
+    candidates["`columns=`"] = _as_records(table, synthetic.assign(income=labels))
     rng = np.random.default_rng(0)
     independent = [rng.permutation(column) for column in other.values.numpy().T]
     values = torch.from_numpy(np.stack(independent, axis=1))
@@ -108,13 +107,10 @@ def _tables(data: Path | None, n_synthetic: int, n_real: int) -> list[Row]:
     return [_row("Adult", name, records, real) for name, records in candidates.items()]
 
 
-def _as_records(frame: Any) -> Records:
+def _as_records(table: MixedTable, frame: Any) -> Records:
     """Return rows as numbers, categories by their position, and the classes."""
-    table = Table.of(COLUMNS)
-    numbers: Array = table.numbers({name: frame[name].tolist() for name in table.names}, "Adult")
-    labels = (frame["income"] == CLASSES[1]).to_numpy()
-    numbers = np.nan_to_num(numbers, nan=-1.0).copy()
-    return Records(torch.from_numpy(numbers).float(), torch.from_numpy(labels).long())
+    numbers = torch.from_numpy(table.numbers(frame))
+    return Records(numbers.float(), torch.from_numpy(table.labels(frame)).long())
 
 
 def _fitted(records: Records, constants: Path) -> Any:

@@ -40,8 +40,9 @@ from dpswd.errors import InputError
 from dpswd.files.pictures import save_columns
 from dpswd.mixture.forecast import forecast
 from experiments import cells
+from experiments.generation import mixed_tables
 from experiments.generation.dpmm_runs import run_dpmm
-from experiments.generation.tables_mixed import mixed_rows
+from experiments.generation.tables_mixed import aim_rows, mixed_rows
 from experiments.results import Result, Row
 
 BUDGETS = (10.0, 1.0)
@@ -59,15 +60,19 @@ Array = NDArray[Any]
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str = "small") -> Result:
-    """Tables: Adult (--only adult, mixed), small data sets (small), MST (mst).
+    """Tables: Adult (--only adult, mixed, mst, aim), RAND (rand), small ones (small).
 
     The small data sets are the default; an interrupted run of them resumes.
     """
-    choice(("adult", "mixed", "mst", "small"), only=only)
+    choice(("adult", "aim", "mixed", "mst", "rand", "small"), only=only)
     if only == "adult":
         rows = adult_rows(out, SEEDS, data)
     elif only == "mixed":
-        rows = mixed_rows(data, quick=quick)
+        rows = mixed_rows(mixed_tables.adult(data), quick=quick)
+    elif only == "aim":
+        rows = aim_rows(mixed_tables.adult(data), quick=quick)
+    elif only == "rand":
+        rows = mixed_rows(mixed_tables.rand(data), quick=quick)
     elif only == "mst":
         rows = mst_rows(data)
     elif quick:

@@ -1,11 +1,9 @@
-"""All 14 columns of Adult, by one release of each column.
+"""Tables with columns of many kinds, by one release of each column.
 
-The columns are integers and categories, with missing cells.
-
-26,000 random records play the private ones, the others test. The lists of categories are those of
-the UCI repository. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON``
-is the interpreter of an environment with ``dpmm``, MST and AIM see the same columns, with one bin
-for each category and at most 32 for the integers, on the first seed.
+The tables are those of :mod:`experiments.generation.mixed_tables`. Training records play the
+private ones. Classifiers see categories as numbers of their position. Where ``DPMM_PYTHON`` is the
+interpreter of an environment with ``dpmm``, MST and AIM see the same columns, with one bin for each
+category and at most 32 for the integers, on the first seed.
 """
 
 import os
@@ -16,178 +14,136 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from dpswd import PrivateGenerator, __version__
 from dpswd._progress import say
-from dpswd.columns import Table
-from dpswd.data.reading import data_root
-from dpswd.errors import InputError
-from experiments.generation.dpmm_runs import run_dpmm
+from dpswd.columns import Column
+from experiments.generation.dpmm_runs import MODEL_SIZE, run_dpmm
+from experiments.generation.mixed_tables import MixedTable
 from experiments.results import Row
 
 SEEDS = (10, 11, 12)
 BUDGETS = (10.0, 1.0)
 DELTA = 1e-6
-N = 26_000
 N_SYNTHETIC = 30_000
 OWN_METHOD = "PrivateGenerator(columns=)"
 MOST_BINS = 32  # of an integer column, for MST and AIM
 TIME_LIMIT = 1800  # seconds for a fit of MST or AIM
-CLASSES = ["<=50K", ">50K"]
-COLUMNS: dict[str, dict[str, Any]] = {
-    "age": {"kind": "integer", "low": 17, "high": 90},
-    "fnlwgt": {"kind": "integer", "low": 0, "high": 1_500_000},
-    "education-num": {"kind": "integer", "low": 1, "high": 16},
-    "capital-gain": {"kind": "integer", "low": 0, "high": 99_999},
-    "capital-loss": {"kind": "integer", "low": 0, "high": 5_000},
-    "hours-per-week": {"kind": "integer", "low": 1, "high": 99},
-    "sex": {"kind": "binary", "categories": "Female|Male"},
-    "workclass": {
-        "kind": "nominal",
-        "categories": (
-            "Federal-gov|Local-gov|Never-worked|Private|Self-emp-inc|Self-emp-not-inc|"
-            "State-gov|Without-pay"
-        ),
-        "missing": "?",
-    },
-    "education": {
-        "kind": "nominal",
-        "categories": (
-            "10th|11th|12th|1st-4th|5th-6th|7th-8th|9th|Assoc-acdm|Assoc-voc|Bachelors|"
-            "Doctorate|HS-grad|Masters|Preschool|Prof-school|Some-college"
-        ),
-    },
-    "marital-status": {
-        "kind": "nominal",
-        "categories": (
-            "Divorced|Married-AF-spouse|Married-civ-spouse|Married-spouse-absent|"
-            "Never-married|Separated|Widowed"
-        ),
-    },
-    "occupation": {
-        "kind": "nominal",
-        "categories": (
-            "Adm-clerical|Armed-Forces|Craft-repair|Exec-managerial|Farming-fishing|"
-            "Handlers-cleaners|Machine-op-inspct|Other-service|Priv-house-serv|"
-            "Prof-specialty|Protective-serv|Sales|Tech-support|Transport-moving"
-        ),
-        "missing": "?",
-    },
-    "relationship": {
-        "kind": "nominal",
-        "categories": "Husband|Not-in-family|Other-relative|Own-child|Unmarried|Wife",
-    },
-    "race": {
-        "kind": "nominal",
-        "categories": "Amer-Indian-Eskimo|Asian-Pac-Islander|Black|Other|White",
-    },
-    "native-country": {
-        "kind": "nominal",
-        "categories": (
-            "Cambodia|Canada|China|Columbia|Cuba|Dominican-Republic|Ecuador|El-Salvador|"
-            "England|France|Germany|Greece|Guatemala|Haiti|Holand-Netherlands|Honduras|"
-            "Hong|Hungary|India|Iran|Ireland|Italy|Jamaica|Japan|Laos|Mexico|Nicaragua|"
-            "Outlying-US(Guam-USVI-etc)|Peru|Philippines|Poland|Portugal|Puerto-Rico|"
-            "Scotland|South|Taiwan|Thailand|Trinadad&Tobago|United-States|Vietnam|"
-            "Yugoslavia"
-        ),
-        "missing": "?",
-    },
-}
+SMALL_MODEL = 1.0  # MB of AIM, with which it ends
+LONG_TIME_LIMIT = 2400  # seconds for AIM with a small model
+N_QUICK = 1000  # records for MST and AIM in a quick run
 
 
-def mixed_rows(data: Path | None, *, quick: bool) -> list[Row]:
+def mixed_rows(table: MixedTable, *, quick: bool) -> list[Row]:
     """Return a row for the real records and one for each budget."""
-    import pandas as pd  # an optional package
-
-    path = data_root(data) / "adult" / "adult.csv"
-    if not path.exists():
-        raise InputError(
-            f"Expected {path} with the columns of the UCI repository, got none; see docs/tables.md."
-        )
-    frame = pd.read_csv(path, skipinitialspace=True, dtype=str, keep_default_na=False)
     seeds = SEEDS
     if quick:
         seeds = SEEDS[:1]
     judgements: dict[float | None, list[Row]] = {epsilon: [] for epsilon in (None, *BUDGETS)}
     for seed in seeds:
-        order = np.random.default_rng(seed).permutation(len(frame))
-        train = frame.iloc[order[:N]].reset_index(drop=True)
-        test = frame.iloc[order[N:]].reset_index(drop=True)
-        judgements[None].append(_judge(train, train, test))
+        train, test = table.parts(seed)
+        judgements[None].append(_judge(table, train, train, test))
         for epsilon in BUDGETS:
             started = time.perf_counter()
-            synthetic = _generate(train, epsilon)
+            synthetic = _generate(table, train, epsilon)
             seconds = time.perf_counter() - started
-            judgement = _judge(synthetic, train, test) | {"seed": seed, "seconds": seconds}
+            judgement = _judge(table, synthetic, train, test) | {"seed": seed, "seconds": seconds}
             judgements[epsilon].append(judgement)
-            say(f"Adult, 14 columns, epsilon {epsilon:g}, seed {seed}: {judgement}")
+            say(f"{table.name}, epsilon {epsilon:g}, seed {seed}: {judgement}")
     rows = [_averaged(OWN_METHOD, epsilon, of_seeds) for epsilon, of_seeds in judgements.items()]
     if "DPMM_PYTHON" in os.environ:
-        rows += _dpmm_rows(frame, quick=quick)
+        for method in ("mst", "aim"):
+            for epsilon in BUDGETS:
+                row = dpmm_row(table, method, epsilon, quick=quick)
+                rows.append(row)
+                if "auc" not in row:
+                    break  # the other budget takes as long
     return rows
 
 
-def _dpmm_rows(frame: Any, *, quick: bool) -> list[Row]:
-    """Return a row for MST and for AIM at each budget, of the first seed."""
-    seed = SEEDS[0]
-    order = np.random.default_rng(seed).permutation(len(frame))
-    train = frame.iloc[order[:N]].reset_index(drop=True)
-    test = frame.iloc[order[N:]].reset_index(drop=True)
-    if quick:
-        train = train.iloc[:1000]
-    rows = []
-    for method in ("mst", "aim"):
-        for epsilon in BUDGETS:
-            started = time.perf_counter()
-            synthetic = _of_dpmm(method, train, epsilon, seed)
-            seconds = time.perf_counter() - started
-            name = f"{method.upper()} of dpmm, {MOST_BINS} bins"
-            if synthetic is None:
-                say(f"{name}, epsilon {epsilon:g}: not finished in {TIME_LIMIT} s")
-                method_and_end = f"{name}: not finished in {TIME_LIMIT} s"
-                rows.append({"method": method_and_end, "epsilon": epsilon, "version": __version__})
-                break  # the other budget takes as long
-            judgement = _judge(synthetic, train, test) | {"seed": seed, "seconds": seconds}
-            say(f"{name}, epsilon {epsilon:g}: {judgement}")
-            rows.append(_averaged(name, epsilon, [judgement]))
-    return rows
+def aim_rows(table: MixedTable, *, quick: bool) -> list[Row]:
+    """Return a row for AIM with a small model at epsilon 1."""
+    return [
+        dpmm_row(
+            table,
+            "aim",
+            BUDGETS[-1],
+            quick=quick,
+            model_size=SMALL_MODEL,
+            time_limit=LONG_TIME_LIMIT,
+        )
+    ]
 
 
-def _of_dpmm(method: str, train: Any, epsilon: float, seed: int) -> Any:
-    """Return a DataFrame of synthetic records with their classes.
+def dpmm_row(
+    table: MixedTable,
+    method: str,
+    epsilon: float,
+    *,
+    quick: bool,
+    model_size: float = MODEL_SIZE,
+    time_limit: float = TIME_LIMIT,
+) -> Row:
+    """Return the row of MST or AIM on the first seed.
 
-    Beyond the time limit, return ``None``.
+    It has no figures if the fit does not end in time.
     """
-    table = Table.of(COLUMNS)
+    seed = SEEDS[0]
+    train, test = table.parts(seed)
+    if quick:
+        train = train.iloc[:N_QUICK]
+    name = f"{method.upper()} of dpmm, {MOST_BINS} bins"
+    if model_size != MODEL_SIZE:
+        name += f", at most {model_size:g} MB"
+    started = time.perf_counter()
+    try:
+        synthetic = _of_dpmm(table, method, train, epsilon, seed, model_size, time_limit)
+    except TimeoutError:
+        name += f": not finished in {time_limit:g} s"
+        say(f"{table.name}, epsilon {epsilon:g}, {name}")
+        return {"method": name, "epsilon": epsilon, "version": __version__}
+    seconds = time.perf_counter() - started
+    judgement = _judge(table, synthetic, train, test) | {"seed": seed, "seconds": seconds}
+    say(f"{table.name}, epsilon {epsilon:g}, {name}: {judgement}")
+    return _averaged(name, epsilon, [judgement])
+
+
+def _of_dpmm(
+    table: MixedTable,
+    method: str,
+    train: Any,
+    epsilon: float,
+    seed: int,
+    model_size: float,
+    time_limit: float,
+) -> Any:
+    """Return a DataFrame of synthetic records with their classes."""
+    facts = table.table
     bins = []
-    for column, (low, high) in zip(table.included, table.bounds, strict=True):
+    for column, (low, high) in zip(facts.included, facts.bounds, strict=True):
         n_values = int(high - low) + 1
         bins.append(n_values if column.has_categories else min(n_values, MOST_BINS))
-    try:
-        rows, labels = run_dpmm(
-            method,
-            _numbers(train),
-            (train["income"] == CLASSES[1]).to_numpy().astype(int),
-            bounds=table.bounds,
-            bins=bins,
-            epsilon=epsilon,
-            delta=DELTA,
-            seed=seed,
-            time_limit=TIME_LIMIT,
-        )
-    except TimeoutError:
-        return None
+    rows, labels = run_dpmm(
+        method,
+        table.numbers(train),
+        table.labels(train),
+        bounds=facts.bounds,
+        bins=bins,
+        epsilon=epsilon,
+        delta=DELTA,
+        seed=seed,
+        time_limit=time_limit,
+        model_size=model_size,
+    )
     synthetic = train.iloc[:0].reindex(range(len(rows)))
-    for name, cells in table.cells(rows).items():
-        synthetic[name] = table.as_text(name, cells)
-    return synthetic.assign(income=np.array(CLASSES)[labels])
+    for name, cells in facts.cells(rows).items():
+        synthetic[name] = facts.as_text(name, cells)
+    return synthetic.assign(**{table.target: np.array(table.classes)[labels]})
 
 
-def _generate(train: Any, epsilon: float) -> Any:
+def _generate(table: MixedTable, train: Any, epsilon: float) -> Any:
     """Fit the generator, and return a DataFrame of synthetic records.
 
     The records come with their classes.
@@ -196,43 +152,50 @@ def _generate(train: Any, epsilon: float) -> Any:
         generator = PrivateGenerator(
             epsilon,
             DELTA,
-            columns=COLUMNS,
-            classes=CLASSES,
+            columns=table.columns,
+            classes=table.classes,
             run_dir=Path(directory) / "run",
             verbose=False,
         )
-        generator.fit(train.drop(columns="income"), train["income"])
+        generator.fit(train.drop(columns=table.target), train[table.target])
     synthetic, labels = generator.sample(N_SYNTHETIC)
     for name in synthetic:
-        synthetic[name] = generator.generator_.layout.table.as_text(name, synthetic[name])
-    return synthetic.assign(income=labels)
+        synthetic[name] = table.table.as_text(name, synthetic[name])
+    return synthetic.assign(**{table.target: labels})
 
 
-def _judge(synthetic: Any, train: Any, test: Any) -> Row:
+def _judge(table: MixedTable, synthetic: Any, train: Any, test: Any) -> Row:
     """Return AUC of boosting on test records, and the largest errors of shares."""
     model = HistGradientBoostingClassifier(random_state=0)
-    model.fit(_numbers(synthetic), synthetic["income"] == CLASSES[1])
-    probabilities = model.predict_proba(_numbers(test))[:, 1]
-    errors = []
-    missing_errors = []
-    for name, column in COLUMNS.items():
-        if "categories" not in column:
-            continue
-        shares = train[name].value_counts(normalize=True)
-        difference = shares.sub(synthetic[name].value_counts(normalize=True), fill_value=0).abs()
-        errors.append(float(difference.max()))
-        missing_errors.append(float(difference.get("?", 0.0)))
+    model.fit(table.numbers(synthetic), table.labels(synthetic))
+    probabilities = model.predict_proba(table.numbers(test))[:, 1]
+    errors = [0.0]
+    missing_errors = [0.0]
+    for column in table.table.included:
+        shares = _shares(column, train)
+        difference = shares.sub(_shares(column, synthetic), fill_value=0).abs()
+        if column.has_categories:
+            errors.append(float(difference.max()))
+        missing_errors.append(float(difference.get("missing", 0.0)))
     return {
-        "auc": float(roc_auc_score(test["income"] == CLASSES[1], probabilities)),
+        "auc": float(roc_auc_score(table.labels(test), probabilities)),
         "share_error": max(errors),
         "missing_error": max(missing_errors),
     }
 
 
-def _numbers(frame: Any) -> NDArray[np.float64]:
-    """Return the columns (n, 14) as numbers, categories by their position."""
-    table = Table.of(COLUMNS)
-    return table.numbers({name: frame[name].tolist() for name in table.names}, "Adult")
+def _shares(column: Column, frame: Any) -> Any:
+    """Return the share of every text of a column; ``missing`` of missing cells."""
+    return (
+        frame[column.name].replace({_missing_text(column): "missing"}).value_counts(normalize=True)
+    )
+
+
+def _missing_text(column: Column) -> str:
+    """Return the text of a missing cell of a column."""
+    if isinstance(column.missing, str):
+        return column.missing
+    return ""
 
 
 def _averaged(method: str, epsilon: float | None, judgements: list[Row]) -> Row:
