@@ -556,15 +556,7 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
     Return also the line about its types. The types are facts of all records: one missing cell makes
     floats of a column of integers.
     """
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        raise InputError(
-            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
-            "whose columns have names."
-        )
-    if len(set(map(str, X.columns))) < len(X.columns):
-        raise InputError(
-            "Expected different names of the columns of X, got a repeated one; rename a column."
-        )
+    check_frame(X)
     table_of_user = Table.of(columns)
     dtypes = {str(name): str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)}
     table = table_of_user.with_dtypes(dtypes)
@@ -576,15 +568,38 @@ def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
     return table, notice
 
 
+def check_frame(X: Any) -> None:
+    """Refuse what is no DataFrame, and one with repeated names."""
+    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
+        raise InputError(
+            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
+            "whose columns have names."
+        )
+    if len(set(map(str, X.columns))) < len(X.columns):
+        raise InputError(
+            "Expected different names of the columns of X, got a repeated one; rename a column."
+        )
+
+
 def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
     check_types(table)
+    return table_records(frame_numbers(X, table), table)
+
+
+def frame_numbers(X: Any, table: Table) -> Array:
+    """Return the numbers (N, d) of the cells of a DataFrame, in float64.
+
+    Raises:
+        InputError: If X is no DataFrame or has other columns, or a cell does not fit.
+    """
+    check_frame(X)
     cells: dict[str, list[Any]] = {}
     for name in map(str, X.columns):
         cells[name] = []
         if name not in table.left_out:
             cells[name] = python_cells(X[name].tolist, name, "X")
-    return table_records(table.numbers(cells, "X", first_line=0), table)
+    return table.numbers(cells, "X", first_line=0)
 
 
 def python_cells(convert: Callable[[], list[Any]], name: str, data: str) -> list[Any]:

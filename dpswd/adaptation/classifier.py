@@ -37,6 +37,7 @@ from dpswd._layout import Array
 from dpswd._progress import say
 from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolve_method
 from dpswd.adaptation.space import SourceSpace
+from dpswd.columns import Coding
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.structure import BETWEEN_PART, ROW_NORM
@@ -130,9 +131,12 @@ class TargetClassifier:
         adapted: Whether the method was used; ``False`` for the classifier of the source.
         shift: The shift s of the module's docstring.
         verdict: One sentence on what was done and why.
-        columns: Names of the columns of a table, by which those of further records are matched.
+        columns: Names of the columns of a table, by which those of further records are matched;
+            of coded columns, where there is a coding.
         examples: First source images as an image map mapped them, for pictures; ``None`` without.
         notes: What is known without labels of the target, a sentence each. Files do not have them.
+        coding: Coding of the columns of a table with facts, by which cells become records;
+            ``None`` for other records.
     """
 
     space: SourceSpace
@@ -144,6 +148,7 @@ class TargetClassifier:
     columns: tuple[str, ...] | None = None
     examples: Array | None = None
     notes: tuple[str, ...] = ()
+    coding: Coding | None = None
 
     def predict(self, records: Array) -> Array:
         """Return the classes (n,) of records (n, ...) of the shape of the source.

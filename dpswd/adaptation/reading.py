@@ -13,6 +13,7 @@ from torch import Tensor
 from dpswd._labels import class_array
 from dpswd._layout import Array, column_order
 from dpswd._progress import say
+from dpswd.columns import Coding, Table
 from dpswd.data import read_public
 from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
@@ -27,12 +28,14 @@ class Source:
     Attributes:
         records: Images (n, C, H, W) in [0, 1], or rows (n, d).
         labels: Names (n,) of their classes.
-        columns: Names of the columns of a table.
+        columns: Names of the columns of a table; of coded columns, where there is a coding.
+        coding: Coding of a table with facts, of which the records are rows.
     """
 
     records: Array
     labels: Array
     columns: tuple[str, ...] | None
+    coding: Coding | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,18 +55,21 @@ class Target:
     unit_names: tuple[Any, ...] | None = None
 
 
-def read_source(data: str, *, size: int | None = None, **options: Any) -> Source:
+def read_source(
+    data: str, *, size: int | None = None, table: Table | None = None, **options: Any
+) -> Source:
     """Read labelled public records.
 
     Args:
         data: A folder, a file or a benchmark, as in :func:`dpswd.data.read`.
         size: Side to which images are scaled; ``None`` for the one that they have.
+        table: Public facts of the columns of a table, which is then coded.
         options: Further options of :func:`dpswd.data.read`.
 
     Raises:
         InputError: If the records cannot be read, or have no classes.
     """
-    benchmark = read_public(data, size=size, **options)
+    benchmark = read_public(data, size=size, columns=table, **options)
     if benchmark.classes is None:
         remedy = "pass records with classes"
         if column_names(data, options.get("root")):
@@ -74,6 +80,10 @@ def read_source(data: str, *, size: int | None = None, **options: Any) -> Source
     records = _resized(benchmark.train.floats(), size, size)
     names = class_array(benchmark.classes)
     labels = names[benchmark.train.labels.numpy()]
+    if table is not None:
+        numbers = records.double().numpy()
+        coding = Coding.of(table, numbers)
+        return Source(coding.rows(numbers), labels, coding.names, coding)
     return Source(records.numpy(), labels, benchmark.columns)
 
 
@@ -81,6 +91,7 @@ def read_records(
     data: str,
     shape: tuple[int, ...],
     columns: Sequence[str] | None = None,
+    coding: Coding | None = None,
     **options: Any,
 ) -> Target:
     """Read records of the shape of a source; labels are ignored.
@@ -91,6 +102,7 @@ def read_records(
         data: A folder, a file or a benchmark, as in :func:`dpswd.data.read`.
         shape: Shape of a record of the source: (C, H, W) or (d,).
         columns: Names of the columns of the source.
+        coding: Coding of a source with facts of its columns.
         options: Further options of :func:`dpswd.data.read`.
 
     Raises:
@@ -101,6 +113,10 @@ def read_records(
         channels, height, width = shape
     size = height if height == width else None
     options["target"] = target_of(data, options.get("root"), options.get("target"))
+    if coding is not None:
+        benchmark = read_public(data, labelled=False, columns=coding.table, **options)
+        rows = coding.rows(benchmark.train.floats().double().numpy())
+        return Target(rows, benchmark.files, benchmark.unit_names)
     benchmark = read_public(data, labelled=False, size=size, channels=channels, **options)
     values = benchmark.train.floats()
     if columns is not None and benchmark.columns is not None:

@@ -23,7 +23,8 @@ cells is released like that of any value.
 Shapes: n records, d columns that are not left out.
 """
 
+from dpswd.columns.coding import Coding
 from dpswd.columns.column import COLUMN_KINDS, Column, is_missing_cell
 from dpswd.columns.table import Table, read_columns
 
-__all__ = ["COLUMN_KINDS", "Column", "Table", "is_missing_cell", "read_columns"]
+__all__ = ["COLUMN_KINDS", "Coding", "Column", "Table", "is_missing_cell", "read_columns"]

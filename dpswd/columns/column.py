@@ -432,16 +432,26 @@ class Column:
 
     def cells(self, numbers: NDArray[Any]) -> list[Any]:
         """Return the cells of generated numbers (n,); ``None`` for a missing one."""
-        lowest = -math.inf
-        if self.missing:
-            lowest = (self._missing_number + self._first) / 2
+        values = np.asarray(numbers, dtype=np.float64)
         cells: list[Any] = []
-        for number in np.asarray(numbers, dtype=np.float64).tolist():
-            if number < lowest:
+        for number, is_missing in zip(values.tolist(), self.are_missing(values), strict=True):
+            if is_missing:
                 cells.append(None)
             else:
                 cells.append(self._cell(min(max(number, self._first), self._last)))
         return cells
+
+    def are_missing(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which numbers (n,) stand for missing cells.
+
+        Example:
+            >>> age = Column(name="age", kind="integer", low=0, high=120, missing=True)
+            >>> age.are_missing(np.array([-1.0, 0.0, 90.0])).tolist()
+            [True, False, False]
+        """
+        if not self.missing:
+            return np.zeros(len(numbers), dtype=bool)
+        return np.asarray(numbers < (self._missing_number + self._first) / 2)
 
     def _cell(self, number: float) -> Any:
         """Return the cell of one number within the bounds."""

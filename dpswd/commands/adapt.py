@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpswd.commands._options import (
     FORMATS,
     JITTER,
+    add_columns,
     add_reading,
     add_units,
     check_outside,
@@ -30,6 +31,7 @@ _OPTIONS = (
     "method",
     "normalise",
     "min_shift",
+    "columns",
     *_READ_OPTIONS,
     *_MAP_OPTIONS,
 )
@@ -44,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "private", metavar="TARGET", help="private records, in the same forms; labels are ignored"
     )
     add_reading(parser)
+    add_columns(parser)
     parser.add_argument(
         "--epsilon", type=float, help="budget of the target (default: 10); inf: no noise"
     )
@@ -84,12 +87,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     from dpswd._distributed import Processes
     from dpswd.adaptation.reading import read_records, read_source
+    from dpswd.columns import Table
     from dpswd.data.tables import target_of
     from dpswd.estimators.adapter import PrivateAdapter
 
     size = options.pop("size", None)
     channels = options.pop("channels", None)
     label_column = options.pop("target", None)
+    table = None
+    if options.get("columns") is not None:
+        table = Table.of(options.pop("columns"))
     # A source with the column of persons has it left out, as the target has.
     source_unit = target_of(arguments.source, arguments.root, arguments.unit)
     source = read_source(
@@ -100,12 +107,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
         target=label_column,
         unit=source_unit,
         unreadable=arguments.unreadable,
+        table=table,
     )
     record_shape = source.records.shape[1:]
     target = read_records(
         arguments.private,
         record_shape,
         source.columns,
+        source.coding,
         root=arguments.root,
         target=label_column,
         unit=arguments.unit,
@@ -131,7 +140,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     labels = source.labels.tolist()
     labels += [None] * n_target
     domains = np.repeat([1, -1], [n_source, n_target])
-    adapter.fit(records, labels, domains, columns=source.columns)
+    adapter.fit(records, labels, domains, columns=source.columns, coding=source.coding)
     classifier = str(out / "classifier.pt")
     report = str(out / "report.html")
     files = [classifier, report]

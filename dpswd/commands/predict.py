@@ -46,6 +46,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         arguments.data,
         classifier.space.shape,
         classifier.columns,
+        classifier.coding,
         root=arguments.root,
         target=arguments.target,
         unit=arguments.unit,

@@ -16,6 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpswd._arrays import as_array, as_records, layout_of
+from dpswd._frames import as_pandas
 from dpswd._keys import label_key
 from dpswd._labels import is_missing
 from dpswd._layout import Array, Layout, column_order
@@ -24,11 +25,12 @@ from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.methods import resolve_method
 from dpswd.adaptation.space import SourceSpace
+from dpswd.columns import Coding, Table
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.files.classifiers import read_classifier, write_classifier
 from dpswd.files.pictures import mark_picture, save_columns, save_grid
-from dpswd.records import PrivateRecords, without_units
+from dpswd.records import PrivateRecords, frame_numbers, say_left_out, without_units
 from dpswd.units import Units
 
 __all__ = ["PrivateAdapter"]
@@ -69,6 +71,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             a network and for pixels.
         standardise: Divide every column by its standard deviation in the source, which is public.
             By default, columns with names: those of a DataFrame or of a table in a file.
+        columns: Public facts of the columns of a DataFrame with categories, dates or missing
+            cells: a dictionary by names, or a file (:mod:`dpswd.columns`). Cells are limited to
+            their bounds, and categories become indicators, each record by itself
+            (:class:`dpswd.columns.Coding`).
         min_shift: Least shift of the classes for which the method is used; see
             :mod:`dpswd.adaptation.classifier`. 0 always uses it, unless noise hides the mean.
         n_synthetic: Number of synthetic target records, at least 10.
@@ -91,7 +97,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         shift_: Squared displacement of classes, relative to their squared distance.
         verdict_: One sentence on what was done and why.
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors
-            without the directions that were left out.
+            without the directions that were left out; of a table with facts, coded columns.
         generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.
         n_target_: Number of target records; of persons, where ``unit`` names them.
         guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
@@ -113,6 +119,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         method: Any = "class_shift",
         normalise: bool = False,
         standardise: bool | None = None,
+        columns: Any = None,
         min_shift: float = MIN_SHIFT,
         n_synthetic: int = 4000,
         unit: Any = None,
@@ -128,6 +135,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.method = method
         self.normalise = normalise
         self.standardise = standardise
+        self.columns = columns
         self.min_shift = min_shift
         self.n_synthetic = n_synthetic
         self.unit = unit
@@ -145,6 +153,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         sample_domain: Any = None,
         *,
         columns: Sequence[str] | None = None,
+        coding: Coding | None = None,
     ) -> "PrivateAdapter":
         """Release a synthetic target and train a classifier for it.
 
@@ -155,6 +164,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             sample_domain: (N,), positive for source records and negative for target records.
             columns: Names of the columns of rows, by which those of a DataFrame are matched in
                 :meth:`predict`. Those of X if it is a DataFrame.
+            coding: Coding of which X has the rows, for a table that was read from files;
+                ``None`` where the estimator has facts of columns, or none are needed.
 
         Raises:
             InputError: If the records do not fit; nothing is released or written then.
@@ -165,11 +176,20 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         mu = self._mu()
         seed = self._public_seed()
         directory = self._checked_run_directory()
-        X, unit_names = without_units(X, self.unit, self.per_unit)
-        domains = _split(X, y, sample_domain, unit_names)
+        X, unit_names = without_units(as_pandas(X), self.unit, self.per_unit)
+        self._coding = coding
         self._columns = _column_names(X)
         if columns is not None:
             self._columns = tuple(columns)
+        if self.columns is None:
+            domains = _split(_as_values(X), y, sample_domain, unit_names)
+        else:
+            table = Table.of(self.columns)
+            domains = _split(frame_numbers(X, table), y, sample_domain, unit_names)
+            self._coding = Coding.of(table, domains.source)
+            domains = domains.coded(self._coding)
+        if self._coding is not None:
+            self._columns = self._coding.names
         # A method that does not fit the records is refused before a release.
         resolve_method(self.method, has_images=domains.has_images)
         units = None
@@ -208,14 +228,15 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         classifier = adapt(
             self._space,
             self._target,
-            _as_values(self._without_unit_column(X)),
+            self._rows_of(X, self._coding),
             np.asarray(y),
             method=self.method,
             min_shift=self.min_shift,
             seed=self._public_seed(),
             progress=self.verbose,
         )
-        self._set_classifier(replace(classifier, columns=self._columns))
+        classifier = replace(classifier, columns=self._columns, coding=self._coding)
+        self._set_classifier(classifier)
         if self.verbose:
             for line in (*classifier.notes, self.verdict_):
                 say(line)
@@ -280,7 +301,16 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
 
     def _values_of(self, X: Any, classifier: TargetClassifier) -> Array:
         """Return the values of records whose columns are those of the classifier."""
-        return _as_values(_in_order(self._without_unit_column(X), classifier))
+        if classifier.coding is not None:
+            return self._rows_of(X, classifier.coding)
+        return _as_values(_in_order(self._without_unit_column(as_pandas(X)), classifier))
+
+    def _rows_of(self, X: Any, coding: Coding | None) -> Array:
+        """Return the coded rows of a DataFrame; other records as they are."""
+        records = self._without_unit_column(as_pandas(X))
+        if coding is None or not hasattr(records, "columns"):
+            return _as_values(records)
+        return coding.rows(frame_numbers(records, coding.table))
 
     def _standardises(self) -> bool:
         """Return whether columns are divided by their deviations.
@@ -308,6 +338,10 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         config: dict[str, Any] = {name: getattr(self, name) for name in _REPORTED}
         config["n_source"] = len(domains.source)
         options: dict[str, Any] = {}
+        table = None
+        if self._coding is not None:
+            table = self._coding.table
+            say_left_out(table)
         if domains.has_images:
             values = torch.from_numpy(domains.target)
         else:
@@ -318,6 +352,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             PrivateRecords.from_values(values, None, name="target", units=units),
             directory,
             {"title": "Classifier for private records", "adapter": config},
+            table=table,
             **options,
         )
 
@@ -329,6 +364,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         self.shift_ = classifier.shift
         self.verdict_ = classifier.verdict
         self.n_features_in_ = int(np.prod(classifier.space.shape))
+        if classifier.coding is not None:
+            self.n_features_in_ = len(classifier.coding.table.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,15 +389,18 @@ class _Domains:
         """Whether the records are images (n, C, H, W) rather than vectors (n, d)."""
         return self.source.ndim > 2
 
+    def coded(self, coding: Coding) -> "_Domains":
+        """Return the domains of numbers of cells with coded rows in place of numbers."""
+        return replace(self, source=coding.rows(self.source), target=coding.rows(self.target))
 
-def _split(X: Any, y: Any, sample_domain: Any, unit_names: list[Any] | None) -> _Domains:
+
+def _split(records: Array, y: Any, sample_domain: Any, unit_names: list[Any] | None) -> _Domains:
     """Separate source and target by the sign of ``sample_domain``."""
     if sample_domain is None:
         raise InputError(
             "Expected sample_domain, positive for source and negative for target records, "
             "got none; pass it to fit."
         )
-    records = _as_values(X)
     domain = np.asarray(sample_domain)
     _check_length("y", np.asarray(y), len(records))
     _check_length("sample_domain", domain, len(records))

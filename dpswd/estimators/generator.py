@@ -336,7 +336,7 @@ class PrivateGenerator(OneShot):
             per_unit=self.per_unit,
         )
 
-    def _constants(self) -> dict[str, float | None]:
+    def _constants(self) -> dict[str, Any]:
         """Return the public constants of the fit by name, as the user set them.
 
         Raises:

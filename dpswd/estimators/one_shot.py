@@ -20,6 +20,7 @@ from dpswd._validate import budget as check_budget
 from dpswd.accounting.calibrate import planning_mu
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
+from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
 
@@ -125,7 +126,13 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         return planning_mu(self.epsilon, self.delta)
 
     def _fit_generator(
-        self, records: PrivateRecords, directory: Path, config: dict[str, Any], **options: Any
+        self,
+        records: PrivateRecords,
+        directory: Path,
+        config: dict[str, Any],
+        *,
+        table: Table | None = None,
+        **options: Any,
     ) -> None:
         """Fit ``generator_`` within the budget and set the facts of the run.
 
@@ -133,6 +140,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             records: The private records.
             directory: The run directory.
             config: Facts of the estimator, which the report shows beside those of the records.
+            table: Facts of the columns that the records were coded from, if they were coded.
             options: Arguments of :func:`dpswd.mixture.fit`.
         """
         budget = Budget(
@@ -140,7 +148,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             target_epsilon=self.epsilon,
             target_delta=self.delta,
             run_dir=directory,
-            config=_plain(config | {"records": _public_facts(records)}),
+            config=_plain(config | {"records": _public_facts(records, table)}),
             shared_ledger=self.shared_ledger,
             resume=self.resume,
         )
@@ -161,29 +169,37 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         return getattr(self, self._fitted_name)
 
 
-def _public_facts(records: PrivateRecords) -> dict[str, Any]:
-    """Return the public facts of records for the config of a run."""
+def _public_facts(records: PrivateRecords, table: Table | None) -> dict[str, Any]:
+    """Return the public facts of records for the config of a run.
+
+    Args:
+        records: The records.
+        table: Facts of the columns that the records were coded from; those of their layout if
+            ``None``.
+    """
+    if table is None:
+        table = records.layout.table
     public: dict[str, Any] = {"n_records": records.n_entries}
     if records.has_units:
         public["n_units"] = len(records)
         public["per_unit"] = records.per_unit
     for name in _PUBLIC_FACTS:
         public[name] = getattr(records, name)
-    if records.layout.table is not None:
-        public["columns"] = [asdict(column) for column in records.layout.table.columns]
-    column_facts = _column_facts(records)
+    if table is not None:
+        public["columns"] = [asdict(column) for column in table.columns]
+    column_facts = _column_facts(records, table)
     if column_facts:
         public["column_facts"] = column_facts
     return public
 
 
-def _column_facts(records: PrivateRecords) -> list[str]:
+def _column_facts(records: PrivateRecords, table: Table | None) -> list[str]:
     """Return the facts of every column in words.
 
     The list is empty for images, and for vectors without bounds.
     """
-    if records.layout.table is not None:
-        return [str(column) for column in records.layout.table.columns]
+    if table is not None:
+        return [str(column) for column in table.columns]
     if records.bounds is None:
         return []
     names: Sequence[Any] = range(len(records.bounds))

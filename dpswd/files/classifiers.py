@@ -18,6 +18,7 @@ from dpswd.accounting.guarantee import Guarantee
 from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.methods import N_HIDDEN
 from dpswd.adaptation.space import SourceSpace
+from dpswd.columns import Coding, Column, Table
 from dpswd.errors import InputError
 from dpswd.files.archives import read_file
 from dpswd.networks.classifiers import EncodedClassifier, Head, SmallCNN
@@ -26,7 +27,9 @@ from dpswd.networks.encoders import ConvEncoder, VectorEncoder
 __all__ = ["read_classifier", "write_classifier"]
 
 # Version of the file format; it changes with the keys of a file or their meaning.
-FORMAT = 4
+FORMAT = 5
+# Version of files without a coding, which earlier versions of dpswd read.
+_FORMAT_WITHOUT_CODING = 4
 
 # Networks that a file may name; reading a file makes an instance of no other class.
 _NETWORKS: dict[str, type[torch.nn.Module]] = {
@@ -50,8 +53,8 @@ def write_classifier(classifier: TargetClassifier, path: str | Path, guarantee: 
     Raises:
         InputError: If the model is another one, or the file cannot be written.
     """
-    content = {
-        "format": FORMAT,
+    content: dict[str, Any] = {
+        "format": _FORMAT_WITHOUT_CODING,
         "version": __version__,
         "space": _tensors_of_space(classifier.space),
         "classes": classifier.classes.tolist(),
@@ -63,6 +66,12 @@ def write_classifier(classifier: TargetClassifier, path: str | Path, guarantee: 
         "columns": classifier.columns,
         "guarantee": guarantee.to_dict(),
     }
+    if classifier.coding is not None:
+        content["format"] = FORMAT
+        content["coding"] = {
+            "table": dataclasses.asdict(classifier.coding.table),
+            "fills": torch.from_numpy(classifier.coding.fills),
+        }
     atomic_write(path, partial(torch.save, content))
 
 
@@ -72,7 +81,7 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
     Raises:
         InputError: If the file is missing or is not a classifier.
     """
-    with read_file(path, "classifier", FORMAT) as content:
+    with read_file(path, "classifier", _FORMAT_WITHOUT_CODING, FORMAT) as content:
         space = _space_of_tensors(content["space"])
         classes = class_array(as_classes(content["classes"]))
         columns = content.get("columns")
@@ -86,6 +95,7 @@ def read_classifier(path: str | Path) -> tuple[TargetClassifier, Guarantee]:
             shift=float(content["shift"]),
             verdict=str(content["verdict"]),
             columns=columns,
+            coding=_coding(content.get("coding"), columns),
         )
         _check_sizes(classifier)
         guarantee = Guarantee.from_dict(content["guarantee"])
@@ -100,6 +110,20 @@ def _check_sizes(classifier: TargetClassifier) -> None:
     probabilities = classifier.predict_proba(np.zeros((1, *shape), dtype=np.float32))
     if probabilities.shape != (1, len(classifier.classes)):
         raise ValueError("weights of other classes")
+
+
+def _coding(content: dict[str, Any] | None, columns: tuple[str, ...] | None) -> Coding | None:
+    """Return the coding of a table, which a file may lack."""
+    if content is None:
+        return None
+    entries = content["table"]["columns"]
+    coding = Coding(
+        Table(tuple(Column(**entry) for entry in entries)),
+        content["fills"].numpy(),
+    )
+    if coding.fills.shape != (len(coding.table.names),) or coding.names != columns:
+        raise ValueError("a coding of other columns")
+    return coding
 
 
 def _tensors_of_space(space: SourceSpace) -> dict[str, Any]:

@@ -120,16 +120,16 @@ def _of_dpmm(
     time_limit: float,
 ) -> Any:
     """Return a DataFrame of synthetic records with their classes."""
-    facts = table.table
+    of_columns = table.table
     bins = []
-    for column, (low, high) in zip(facts.included, facts.bounds, strict=True):
+    for column, (low, high) in zip(of_columns.included, of_columns.bounds, strict=True):
         n_values = int(high - low) + 1
         bins.append(n_values if column.has_categories else min(n_values, MOST_BINS))
     rows, labels = run_dpmm(
         method,
         table.numbers(train),
         table.labels(train),
-        bounds=facts.bounds,
+        bounds=of_columns.bounds,
         bins=bins,
         epsilon=epsilon,
         delta=DELTA,
@@ -138,8 +138,8 @@ def _of_dpmm(
         model_size=model_size,
     )
     synthetic = train.iloc[:0].reindex(range(len(rows)))
-    for name, cells in facts.cells(rows).items():
-        synthetic[name] = facts.as_text(name, cells)
+    for name, cells in of_columns.cells(rows).items():
+        synthetic[name] = of_columns.as_text(name, cells)
     return synthetic.assign(**{table.target: np.array(table.classes)[labels]})
 
 
