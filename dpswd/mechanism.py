@@ -308,6 +308,12 @@ class ProjectionMechanism(_Noisy):
         return self.replace(sigma=calibrate_sigma(self, **budget))
 
     @property
+    def released(self) -> str:
+        """What is released, in a few words."""
+        statistic = "rows" if self.statistic == "rows" else "block means"
+        return f"{statistic} of {self.n_projections} projections"
+
+    @property
     def description(self) -> str:
         """One-line description."""
         text = f"{self.n_projections} {self.kind} projections of {self.dim}-d rows, "
@@ -364,6 +370,11 @@ class GaussianMechanism(_Noisy):
     def unit_sensitivity(self) -> float:
         """The sensitivity, since S = 1; for units times c."""
         return self.per_unit * self.sensitivity
+
+    @property
+    def released(self) -> str:
+        """What is released, in a few words."""
+        return self.name
 
     @property
     def description(self) -> str:

@@ -387,14 +387,16 @@ def _open_chunks(
     """Yield rows and groups of the entries with these indices. PRIVATE.
 
     The entries are opened chunk by chunk. The row function is checked on public records before the
-    first chunk is opened. Rank 0 shows a progress bar if all records are read.
+    first chunk is opened. Rank 0 shows a progress bar, with what is released, if all records are
+    read.
     """
     if row_function is not None:
         module.check_row_function(row_function, records)
     size = _MAX_CHUNK_BYTES // (4 * math.prod(records.shape))
     size = max(1, min(_MAX_CHUNK_RECORDS, size))
     has_bar = processes.rank == 0 and module.mechanism.batch_size is None
-    for chunk in with_progress_bar(entries.split(size), "Reading records", shown=has_bar):
+    description = f"Reading records: {module.mechanism.released}"
+    for chunk in with_progress_bar(entries.split(size), description, shown=has_bar):
         values, labels = records.open_records(chunk)
         yield map_records(row_function, values, labels)
 

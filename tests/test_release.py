@@ -1,6 +1,8 @@
 """Where private records are opened, and the steps of one release in their order."""
 
 import ast
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -351,3 +353,19 @@ def test_compiled_module_traces_no_noise(monkeypatch):
     monkeypatch.setattr(dpswd.release, "normal", noise)
     torch.compile(Compiled(), backend="eager")(next(iter(loader())))
     assert traced == [False]
+
+
+class Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_the_progress_bar_names_what_is_released(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    records = PrivateRecords(torch.rand(2000, 3), torch.arange(2000) % 2, classes=[0, 1])
+    booked(ClassMeans(2, 3, sigma=1.0)).release(records)
+    assert "Reading records: counts and sums of 2 classes" in sys.stderr.getvalue()

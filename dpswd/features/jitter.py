@@ -45,10 +45,11 @@ def jitter(
     shear: float = 0.0,
     elastic: float = 0.0,
     padding: str = "zeros",
+    resampling: str = "bilinear",
 ) -> Tensor:
     """Transform images at random.
 
-    Draws of the affine map are uniform, and resampling is bilinear.
+    Draws of the affine map are uniform.
 
     Args:
         images: Images (n, channels, height, width).
@@ -60,6 +61,8 @@ def jitter(
         elastic: Standard deviation of the displacements of 5 x 5 control points, in pixels.
         padding: What lies beyond the border: ``"zeros"``, or ``"reflection"`` for images whose
             border is not black.
+        resampling: ``"bilinear"``, which stays within the range of the pixels; or ``"bicubic"``,
+            which keeps the slopes of images of distances.
 
     Returns:
         Images of the same shape.
@@ -81,7 +84,7 @@ def jitter(
     if elastic:
         bends = codes[:, _N_AFFINE:].to(images.dtype)
         grid = grid + _displacements(bends, elastic, height, width)
-    return F.grid_sample(images, grid, padding_mode=padding, align_corners=False)
+    return F.grid_sample(images, grid, mode=resampling, padding_mode=padding, align_corners=False)
 
 
 def _displacements(codes: Tensor, elastic: float, height: int, width: int) -> Tensor:

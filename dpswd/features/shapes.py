@@ -12,9 +12,15 @@ clipped to [-c, c] with c = 4. The image of distances is
 .. math:: u = \frac12 - \frac{s}{2c} \in [0, 1],
 
 and 0 everywhere where there is no shape. Each u is computed from one image, by public constants.
-Backwards, an edge of width w = 0.55 pixels is drawn:
+Backwards, a pixel is as bright as the part of it that lies inside of a straight border at its
+distance, as in a shape that was scanned or shrunk. An edge of width w = 0.9 pixels is drawn:
 
-.. math:: x = \frac{1}{1 + \exp(-4 c \, (u - \frac12) / w)}.
+.. math:: x = \min(\max(\tfrac12 + \tfrac{2c}{w} (u - \tfrac12), 0), 1).
+
+The width is a little below 1 because distances of a mixture change less than those of a shape.
+
+An image u of a mixture is not that of any shape. Its *inconsistency* is its squared distance from
+the image of distances of the shape that is drawn from it. Where strokes break, it is large.
 """
 
 import torch
@@ -24,7 +30,15 @@ from torch import Tensor
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
-__all__ = ["INKS", "check_shapes", "from_distances", "to_distances"]
+__all__ = [
+    "EDGE_WIDTH",
+    "INKS",
+    "N_DRAWS",
+    "check_shapes",
+    "from_distances",
+    "inconsistency",
+    "to_distances",
+]
 
 # How a shape differs from its ground: light strokes on dark, or dark ink on light.
 INKS = ("light", "dark")
@@ -33,7 +47,9 @@ _THRESHOLD = 0.5
 # Largest distance c from the border, in pixels.
 _LARGEST_DISTANCE = 4.0
 # Width w of the edge of a drawn shape, in pixels.
-_EDGE_WIDTH = 0.55
+EDGE_WIDTH = 0.9
+# Images of distances that are drawn for each generated image. The most consistent one is used.
+N_DRAWS = 4
 # Enlarged pixels along an axis in which the nearest pixel of a shape is looked for. Distances up to
 # 11 are exact: those that decide on a clipped average of 2 x 2 enlarged pixels are below 10.
 _REACH = 11
@@ -83,11 +99,33 @@ def from_distances(distances: Tensor, ink: str = "light") -> Tensor:
     Returns:
         Images (n, 1, h, w) in [0, 1].
     """
-    sharpness = 4 * _LARGEST_DISTANCE / _EDGE_WIDTH
-    images = torch.sigmoid(sharpness * (distances - 0.5))
+    slope = 2 * _LARGEST_DISTANCE / EDGE_WIDTH
+    images = (0.5 + slope * (distances - 0.5)).clamp(0, 1)
     if ink == "dark":
         return 1 - images
     return images
+
+
+def inconsistency(distances: Tensor) -> Tensor:
+    """Return how far generated images of distances are from those of the shapes in them.
+
+    Args:
+        distances: Images u (n, 1, h, w) in [0, 1].
+
+    Returns:
+        Squared distances (n,) of the images from those of the shapes that are drawn from them.
+
+    Example:
+        >>> squares = torch.zeros(2, 1, 16, 16)
+        >>> squares[0, 0, 2:7, 2:7] = 1
+        >>> squares[1, 0, 8:13, 8:13] = 1
+        >>> of_squares = to_distances(squares) / 255
+        >>> of_no_shape = of_squares.mean(0, keepdim=True)
+        >>> bool((inconsistency(of_squares) < inconsistency(of_no_shape)).all())
+        True
+    """
+    of_shapes = to_distances(from_distances(distances)).float() / 255
+    return (distances - of_shapes).square().sum((1, 2, 3))
 
 
 def _to_distances(images: Tensor, ink: str) -> Tensor:

@@ -48,6 +48,7 @@ from dpswd.budget.budget import Budget
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
 from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
+from dpswd.features.shapes import N_DRAWS
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.mixture.forecast import forecast
@@ -329,6 +330,7 @@ def _empty_generator(
         n_bins=0 if columns is None else max(columns.bins.n_bins),
         own_columns=structure.own_columns,
         shapes=setup.records.shapes,
+        n_draws=1 if setup.records.shapes is None else N_DRAWS,
     )
 
 

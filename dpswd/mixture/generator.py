@@ -10,9 +10,13 @@ curve T limits pixels to [0, 1], and clamping limits columns to their bounds. J 
 :mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released
 distributions of the columns of their class (:mod:`dpswd.mixture.columns`).
 
+Of shapes, D and T give images of distances (:mod:`dpswd.features.shapes`). Several of them are
+drawn for each record, and the one that is closest to the distances of a shape is used.
+
 Shapes: n records, C classes (1 without labels), n_cells per class, D dimensions of the rows,
-    the p leading ones with covariances of cells. A latent code has D coordinates of rows, one that
-    selects the cell, those of jitter, and one for every pixel of the residual.
+    the p leading ones with covariances of cells. A latent code has D coordinates of rows and one
+    that selects the cell, for every draw of a record; then those of jitter, and one for every pixel
+    of the residual.
 """
 
 import math
@@ -25,7 +29,7 @@ from torch import Tensor, nn
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
-from dpswd.features.shapes import check_shapes, from_distances
+from dpswd.features.shapes import check_shapes, from_distances, inconsistency
 from dpswd.mixture.columns import NormalScores
 from dpswd.networks.generator import Generator
 
@@ -34,6 +38,8 @@ __all__ = ["MixtureGenerator"]
 # Least width of a level of the tone curve, and least standard deviation of a score: no division by
 # 0.
 _LEAST_WIDTH = 1e-6
+# Draws of a record, at most: a file that states more must not take all of the memory.
+_MOST_DRAWS = 16
 
 
 class MixtureGenerator(Generator):
@@ -57,9 +63,12 @@ class MixtureGenerator(Generator):
         own_columns: Whether each class has its own distributions of columns.
         shapes: ``"light"`` or ``"dark"`` where rows are those of images of distances; ``None`` for
             pixels or columns.
+        n_draws: Draws per image of a shape, of which the most consistent one is used; 1 without
+            shapes.
 
     Raises:
-        InputError: If jitter or a residual is asked of vectors, or an amount is not valid.
+        InputError: If jitter or a residual is asked of vectors, an amount is not valid, or records
+            that are no shapes have several draws.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class MixtureGenerator(Generator):
         n_bins: int = 0,
         own_columns: bool = True,
         shapes: str | None = None,
+        n_draws: int = 1,
     ) -> None:
         jitter = dict(jitter or {})
         check_amounts(jitter)
@@ -90,8 +100,15 @@ class MixtureGenerator(Generator):
                 f"Expected images for jitter or residual, got shape {tuple(sample_shape)}; "
                 "leave them out."
             )
+        if not 1 <= n_draws <= _MOST_DRAWS:
+            raise InputError(f"Expected 1 to {_MOST_DRAWS} draws, got n_draws={n_draws}.")
+        if n_draws > 1 and shapes is None:
+            raise InputError(
+                f"Expected one draw without shapes, got n_draws={n_draws}; pass shapes."
+            )
         n_entries = math.prod(sample_shape)
-        jitter_end = dim + 1
+        draws_end = n_draws * (dim + 1)
+        jitter_end = draws_end
         if amounts:
             jitter_end += N_CODES
         latent_dim = jitter_end
@@ -110,7 +127,9 @@ class MixtureGenerator(Generator):
         self.n_bins = n_bins
         self.own_columns = own_columns
         self.shapes = shapes
+        self.n_draws = n_draws
         self.jitter: dict[str, Any] = amounts
+        self._draws_end = draws_end
         self._jitter_end = jitter_end
         is_image = len(sample_shape) == 3
         n_groups = max(1, n_classes)
@@ -145,19 +164,23 @@ class MixtureGenerator(Generator):
             return latent
         exponent = self.contrast * torch.randn_like(latent[:, :1]) - self.contrast**2
         factor = spread * torch.exp(exponent)
-        rows = factor * latent[:, : self.dim]
-        residual = factor * latent[:, self._jitter_end :]
-        return torch.cat([rows, latent[:, self.dim : self._jitter_end], residual], dim=1)
+        scaled = factor * latent
+        for start in range(self.dim, self._draws_end, self.dim + 1):
+            scaled[:, start] = latent[:, start]
+        scaled[:, self._draws_end : self._jitter_end] = latent[
+            :, self._draws_end : self._jitter_end
+        ]
+        return scaled
 
     def cells(self, latent: Tensor, labels: Tensor) -> Tensor:
-        """Return the cells (n,) that coordinate D of codes (n, latent_dim) selects."""
+        """Return the cells (n,) that coordinate D of codes (n, at least D + 1) selects."""
         edges = self.weights.cumsum(1)[:, :-1][labels]
         uniform = torch.special.ndtr(latent[:, self.dim, None])
         inside = (uniform > edges).sum(1)
         return cast(Tensor, labels * self.n_cells + inside)
 
     def mixture_rows(self, latent: Tensor, cells: Tensor) -> Tensor:
-        """Map codes (n, latent_dim) of cells (n,) to rows (n, D) of the mixture."""
+        """Map codes (n, at least D) of cells (n,) to rows (n, D) of the mixture."""
         p = self.n_components
         leading = latent[:, :p, None]
         rows = self.means[cells]
@@ -229,19 +252,49 @@ class MixtureGenerator(Generator):
 
     def forward(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Map codes (n, latent_dim) and classes (n,) to records ``(n, *sample_shape)``."""
+        records = self._draw(latent, labels)
+        if self.n_draws > 1:
+            records = self._most_consistent(records, latent, labels)
+        if self.jitter:
+            codes = latent[:, self._draws_end : self._jitter_end]
+            records = jitter(
+                records,
+                codes,
+                padding="reflection" if bool(self.reflect) else "zeros",
+                resampling="bilinear" if self.shapes is None else "bicubic",
+                **self.jitter,
+            )
+        if self.shapes is not None:
+            records = from_distances(records, self.shapes)
+        return records
+
+    def _draw(self, latent: Tensor, labels: Tensor) -> Tensor:
+        """Map codes (n, latent_dim) to limited records, by their first draw."""
         rows = self.mixture_rows(latent, self.cells(latent, labels))
         records = self.linear(rows, latent)
         if self.columns is not None:
             return self.column_values(self.columns, records, labels)
         if self.bounded:
             records = self.limit(records)
-        if self.jitter:
-            codes = latent[:, self.dim + 1 : self._jitter_end]
-            padding = "reflection" if bool(self.reflect) else "zeros"
-            records = jitter(records, codes, padding=padding, **self.jitter)
-        if self.shapes is not None:
-            records = from_distances(records, self.shapes)
         return records
+
+    def _most_consistent(self, first: Tensor, latent: Tensor, labels: Tensor) -> Tensor:
+        """Return the most consistent of all draws of each image of distances.
+
+        Args:
+            first: Images (n, 1, h, w) of the first draw.
+            latent: Codes (n, latent_dim).
+            labels: Classes (n,).
+        """
+        best = first
+        least = inconsistency(first)
+        for number in range(1, self.n_draws):
+            drawn = self._draw(latent[:, number * (self.dim + 1) :], labels)
+            value = inconsistency(drawn)
+            is_better = value < least
+            best = torch.where(is_better[:, None, None, None], drawn, best)
+            least = torch.minimum(value, least)
+        return best
 
 
 def _even_tones(n_levels: int) -> Tensor:

@@ -3,7 +3,8 @@
 Digits are those of MNIST, by the shipped configs ``mnist_shapes`` and ``mnist``. Silhouettes are
 the images of Fashion-MNIST, light where a pixel is above a tenth; nothing was tuned on them, and
 they have no jitter. Classifiers are trained on 60,000 generated images and tested on the real test
-images. ``OUT/shapes/cells`` has the finished cells.
+images. A CNN is trained to tell generated images from real test images. ``OUT/shapes/cells`` has
+the finished cells.
 """
 
 import tempfile
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
+from dpswd.evaluation.two_sample import two_sample_test
+from dpswd.features.shapes import EDGE_WIDTH, N_DRAWS
 from dpswd.files.pictures import save_grid
 from dpswd.networks.generator import draw
 from dpswd.records import Records
@@ -38,6 +41,7 @@ from experiments.results import Result, Row
 BUDGETS = (10.0, 1.0, 0.2)
 N_SEEDS = 3
 N_SYNTHETIC = 60_000
+N_REAL = 2000  # test images, and as many generated ones, of which a CNN tells one from the other
 QUICK_SYNTHETIC = 2_000
 # Brightness of Fashion-MNIST above which a pixel belongs to a silhouette.
 _SILHOUETTE = 0.1
@@ -86,7 +90,10 @@ def plan(n_seeds: int) -> list[Cell]:
 
 def version(cell: Cell) -> str:
     """Return a digest of the constants: a cell is run again when they change."""
-    return digest(constants(cell))
+    settings = constants(cell)
+    if cell.as_shapes:
+        settings |= {"edge_width": EDGE_WIDTH, "n_draws": N_DRAWS}
+    return digest(settings)
 
 
 def constants(cell: Cell) -> dict[str, Any]:
@@ -130,8 +137,18 @@ def run_cell(cell: Cell, pictures: Path, data: Path | None, n_synthetic: int) ->
         "mu": trained.privacy.mu,
         "delta": DELTA,
         "cpu_seconds": round(seconds, 1),
+        "auc": _auc(images, labels, loaded),
         "accuracy": accuracies(IMAGE_CLASSIFIERS, images, labels, loaded),
     }
+
+
+def _auc(images: Tensor, labels: Tensor, loaded: Benchmark) -> float | None:
+    """Return the AUC of a CNN that tells generated images from real test images."""
+    assert loaded.test is not None
+    order = torch.randperm(len(loaded.test), generator=torch.Generator().manual_seed(0))
+    real = loaded.test.select(order[:N_REAL])
+    generated = Records(images[:N_REAL], labels[:N_REAL])
+    return two_sample_test(generated, real)["cnn"]
 
 
 def load_images(dataset: str, data: Path | None) -> Benchmark:
@@ -161,6 +178,7 @@ def summarise(results: Sequence[Result]) -> list[Row]:
             "method": METHODS[first["as_shapes"]],
             "statistic": "moments",
             "train_seconds": round(mean(result["cpu_seconds"] for result in seed_results), 1),
+            "auc": round(mean(result["auc"] for result in seed_results), 4),
         }
         for name in ("epsilon", "delta", "mu", "sound"):
             row[name] = first[name]

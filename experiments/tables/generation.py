@@ -107,8 +107,11 @@ def slices(result: Result) -> str:
 
 
 def shapes(result: Result) -> str:
-    """Accuracies of the one-shot generator in shapes and in pixels."""
-    table = Pivot("data set", "rows", "ε")
+    """Accuracies of the one-shot generator in shapes and in pixels.
+
+    The AUC of a CNN that tells generated images from real ones is beside them.
+    """
+    table = Pivot("data set", "rows", "ε", last=["AUC"])
     for row in result["rows"]:
         rows = "shapes"
         if row["method"].endswith("pixels"):
@@ -117,6 +120,7 @@ def shapes(result: Result) -> str:
             [row["dataset"], rows, f"{row['epsilon']:g}"],
             column=classifier(row),
             cell=score(row),
+            last=[number(row.get("auc"), ".3f")],
         )
     note = "one seed where no deviation is given"
     return with_origin(table, result, result["rows"], note=note)

@@ -73,3 +73,18 @@ def test_check_amounts_refuses_unknown_and_negative_ones(amounts):
     (name,) = amounts
     with pytest.raises(InputError, match=name):
         check_amounts(amounts)
+
+
+def test_bicubic_resampling_keeps_the_slopes_of_distances():
+    down, right = torch.meshgrid(torch.arange(17.0), torch.arange(17.0), indexing="ij")
+
+    def wave(move):
+        return (0.5 + 0.3 * (1.2 * (right - move)).sin() * (0.9 * down).cos())[None, None]
+
+    half_a_pixel = codes(right=FAR)
+    inside = (..., slice(3, -3), slice(3, -3))
+    errors = {}
+    for resampling in ("bilinear", "bicubic"):
+        moved = jitter(wave(0.0), half_a_pixel, shift=0.5, resampling=resampling)
+        errors[resampling] = float((moved - wave(-0.5))[inside].abs().max())
+    assert errors["bicubic"] < errors["bilinear"] / 2

@@ -9,7 +9,7 @@ from scipy.ndimage import distance_transform_edt
 
 from dpswd import InputError, PrivateGenerator, PrivateRecords
 from dpswd.commands.main import main
-from dpswd.features.shapes import from_distances, to_distances
+from dpswd.features.shapes import from_distances, inconsistency, to_distances
 from dpswd.records import Stored
 
 SIDE = 12
@@ -67,6 +67,25 @@ def test_a_drawn_shape_is_the_image():
     drawn = from_distances(to_distances(images).float() / 255)
     assert (drawn - images).abs().mean() < 0.03
     assert ((drawn > 0.5) == (images > 0.5)).float().mean() > 0.97
+
+
+def test_the_ground_is_black_and_the_inside_is_white():
+    images = torch.from_numpy(blobs())[:, None]
+    drawn = from_distances(to_distances(images).float() / 255)
+    far_outside = torch.nn.functional.max_pool2d(images, 5, 1, 2) == 0
+    far_inside = torch.nn.functional.avg_pool2d(images, 3, 1, 1) == 1
+    assert far_outside.any()
+    assert far_inside.any()
+    assert (drawn[far_outside] == 0).all()
+    assert (drawn[far_inside] == 1).all()
+
+
+def test_distances_of_a_shape_are_more_consistent_than_a_mean_of_distances():
+    distances = to_distances(torch.from_numpy(blobs())[:, None]).float() / 255
+    of_shapes = inconsistency(distances)
+    of_means = inconsistency((distances[::2] + distances[1::2]) / 2)
+    assert of_shapes.max() < of_means.quantile(0.1)
+    assert torch.equal(inconsistency(distances[3:4]), of_shapes[3:4])
 
 
 def test_each_image_is_mapped_by_itself():

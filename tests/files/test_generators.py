@@ -172,6 +172,7 @@ def test_a_file_holds_no_private_record(run):
         MixtureGenerator(
             (1, 12, 8), n_classes=3, n_cells=2, n_components=4, n_levels=5, jitter={"shift": 1.0}
         ),
+        MixtureGenerator((1, 12, 8), n_classes=3, n_components=4, shapes="dark", n_draws=3),
     ],
     ids=lambda generator: type(generator).__name__,
 )

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dpswd import InputError
+from dpswd.features.shapes import from_distances, inconsistency
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.networks.generator import draw
 
@@ -82,3 +83,54 @@ def test_latent_contrast_is_one_factor_for_the_rows_and_the_residual_of_a_record
     logarithm = varied[:, 0].log()
     assert abs(float(logarithm.std()) - 0.5) < 5 * 0.5 / (2 * n) ** 0.5
     assert abs(float(logarithm.mean()) + 0.25) < 5 * 0.5 / n**0.5
+
+
+SHAPE = (1, 8, 8)
+N_PIXELS = 64
+
+
+def of_shapes(n_draws):
+    """Return a generator of shapes in two cells, with one row coordinate for each pixel."""
+    options = {"n_classes": 0, "n_cells": 2, "n_components": N_PIXELS, "shapes": "light"}
+    generator = MixtureGenerator(SHAPE, n_draws=n_draws, **options)
+    generator.synthesis.copy_(torch.eye(N_PIXELS))
+    generator.means.copy_(torch.tensor([[0.45], [0.55]]).expand(2, N_PIXELS))
+    generator.roots.copy_(0.2 * torch.eye(N_PIXELS).expand(2, -1, -1))
+    return generator
+
+
+def test_the_most_consistent_of_several_draws_is_drawn():
+    n_draws = 3
+    generator = of_shapes(n_draws)
+    torch.manual_seed(0)
+    codes = generator.latent(40)
+    images = generator(codes, unlabelled(40))
+    draws = []
+    for part in codes.split(N_PIXELS + 1, dim=1):
+        rows = generator.mixture_rows(part, generator.cells(part, unlabelled(40)))
+        draws.append(generator.limit(generator.linear(rows)))
+    values = torch.stack([inconsistency(drawn) for drawn in draws])
+    best = torch.stack(draws)[values.argmin(0), torch.arange(40)]
+    assert torch.equal(images, from_distances(best))
+    assert len(values.argmin(0).unique()) == n_draws
+    # Control: one draw has the first of them.
+    assert torch.equal(of_shapes(1)(codes, unlabelled(40)), from_distances(draws[0]))
+
+
+def test_spread_scales_the_rows_of_every_draw():
+    generator = of_shapes(3)
+    torch.manual_seed(0)
+    codes = generator.latent(5)
+    torch.manual_seed(0)
+    ratio = (generator.latent(5, spread=0.5) / codes).unflatten(1, (3, N_PIXELS + 1))
+    torch.testing.assert_close(ratio[:, :, :-1], torch.full((5, 3, N_PIXELS), 0.5))
+    torch.testing.assert_close(ratio[:, :, -1], torch.ones(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"n_draws": 2}, "one draw"), ({"n_draws": 0}, "draws"), ({"n_draws": 10**6}, "draws")],
+)
+def test_draws_that_are_not_possible_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        MixtureGenerator(SHAPE, **options)
