@@ -107,7 +107,7 @@ def from_distances(distances: Tensor, ink: str = "light") -> Tensor:
 
 
 def inconsistency(distances: Tensor) -> Tensor:
-    """Return how far generated images of distances are from those of the shapes in them.
+    """Return how far images of distances are from those of the shapes in them.
 
     Args:
         distances: Images u (n, 1, h, w) in [0, 1].
