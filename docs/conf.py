@@ -42,7 +42,8 @@ suppress_warnings = ["config.cache"]
 myst_enable_extensions = ["dollarmath", "tasklist"]
 myst_heading_anchors = 3
 
-autosummary_generate = True
+names = Path(__file__).parent / "_build" / "names.rst"  # read before any page is
+autosummary_generate = [str(names)]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_google_docstring = True
@@ -90,6 +91,19 @@ def _directives(app: Sphinx, name: str, source: list[str]) -> None:
     if CHILDREN in text:
         trees.append(_tree(text.partition(CHILDREN)[2]))
     source[0] = text + "".join(trees)
+
+
+def _write_names() -> None:
+    """Write the lists of names that the pages of the reference are made from.
+
+    Sphinx reads them in a file, before the lists in ``api/index.md`` become directives.
+    """
+    folder = Path(__file__).parent / "api"
+    lists = REFERENCE.findall((folder / "index.md").read_text())
+    text = "".join(_reference(entries) for entries in lists)
+    text = text.replace(":toctree: generated", f":toctree: {folder / 'generated'}")
+    names.parent.mkdir(exist_ok=True)
+    names.write_text(text)
 
 
 def _tree(text: str, *options: str) -> str:
@@ -147,6 +161,7 @@ def _link_notebook(
 
 def setup(app: Sphinx) -> None:
     """Register MathML, which browsers render without scripts, and what the site has besides."""
+    _write_names()
     app.connect("source-read", _directives)
     app.connect("doctree-read", _link_names)
     app.connect("build-finished", _write_notebooks)

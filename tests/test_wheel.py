@@ -3,9 +3,11 @@ works from an empty directory outside the repository.
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,21 @@ def installed(tmp_path_factory):
     # not read
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return place / "venv" / "bin"
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/dpswd"])
+def test_readme_of_the_wheel_has_no_relative_link(tmp_path, address):
+    words = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path)
+    known = {"DPSWD_REPOSITORY": address, "GITHUB_REPOSITORY": ""}
+    run(*words, ROOT, cwd=tmp_path, **known)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+        metadata = wheel.read(name).decode()
+    assert "Synthetic data in one command" in metadata
+    targets = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert ("Project-URL: Source" in metadata) == bool(address)
+    assert (f"{address}/raw/main/docs/figures/readme.png" in metadata) == bool(address)
 
 
 @pytest.fixture

@@ -337,6 +337,8 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         """Fit ``generator_`` to the target: to images, or to the coordinates of vectors."""
         config: dict[str, Any] = {name: getattr(self, name) for name in _REPORTED}
         config["n_source"] = len(domains.source)
+        if self._columns is not None:
+            config["columns"] = [str(name) for name in self._columns]
         options: dict[str, Any] = {}
         table = None
         if self._coding is not None:
