@@ -315,13 +315,8 @@ class MomentMatcher(nn.Module):
         atomic_write(path, partial(torch.save, content))
 
     def _maps(self) -> list[str]:
-        """Describe the feature maps, one line each."""
-        descriptions = []
-        for part in self.parts:
-            features = part.features
-            options = f"{features.sample_shape}, centre={features.centre}, radius={features.radius}"
-            descriptions.append(f"{type(features).__name__}({options}), d={features.dim}")
-        return descriptions
+        """Return a line on each feature map."""
+        return [part.features.description for part in self.parts]
 
     def load(self, path: str | Path) -> Self:
         """Read a file of :meth:`save` into a matcher with the same feature maps.

@@ -572,7 +572,7 @@ class PrincipalSlices(nn.Module):
             "format": _FORMAT,
             "version": __version__,
             "sizes": list(self.plan),
-            "map": self._map(),
+            "map": self.features.description,
             "state": self.state_dict(),
             "guarantee": self.guarantee.to_dict(),
         }
@@ -588,18 +588,12 @@ class PrincipalSlices(nn.Module):
         """
         with read_file(path, "slices", _FORMAT) as content:
             sizes = SlicePlan(*content["sizes"])
-            if content["map"] != self._map() or sizes != self.plan:
+            if content["map"] != self.features.description or sizes != self.plan:
                 raise InputError(
-                    f"Expected slices of {self._map()} with {self.plan} at {path}, "
+                    f"Expected slices of {self.features.description} with {self.plan} at {path}, "
                     f"got {content['map']} with {sizes}."
                 )
             self.load_state_dict(content["state"])
             self.guarantee = Guarantee.from_dict(content["guarantee"])
             mark_runs(self, self.guarantee.weights_from_runs)
         return self
-
-    def _map(self) -> str:
-        """Describe the feature map in one line."""
-        features = self.features
-        options = f"{features.sample_shape}, centre={features.centre}, radius={features.radius}"
-        return f"{type(features).__name__}({options}), d={features.dim}"

@@ -56,6 +56,12 @@ class FeatureMap(nn.Module):
         self.centre = real("centre", centre)
         self.radius = radius
 
+    @property
+    def description(self) -> str:
+        """One line with class, options and dimension, by which a file recognises the map."""
+        options = f"{self.sample_shape}, centre={self.centre}, radius={self.radius}"
+        return f"{type(self).__name__}({options}), d={self.dim}"
+
     def forward(self, records: Tensor) -> Tensor:
         """Map records ``(n, *sample_shape)`` to rows (n, dim)."""
         shape = tuple(records.shape[1:])

@@ -28,7 +28,6 @@ import math
 from functools import partial
 from typing import Any, Literal, cast
 
-import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -41,6 +40,7 @@ from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
 from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.schedules import n_steps_of, warm_up_and_cosine, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.networks.adapters import ImageAdapter, VectorAdapter
@@ -54,9 +54,6 @@ _FREQUENCIES = 10
 _WITHIN_RADIUS = 0.99
 # Up to so many dimensions of the space two bases of directions are released, above it one.
 _FEW_DIMENSIONS = 100
-# Warm-up of the learning rates, as a part of the steps, and the lowest factor at the end.
-_WARM_UP = 0.1
-_LOWEST_FACTOR = 0.02
 # Source records that measure the public centre and radius of features.
 _N_REFERENCE = 2048
 
@@ -302,12 +299,8 @@ class AdaptationModule(KeepsRelease):
         if self.adapter is not None:
             groups.append({"params": list(self.adapter.parameters()), "lr": self.adapter_lr})
         optimiser = torch.optim.Adam(groups)
-        n_steps = _n_steps(self.trainer)
-        schedule = LambdaLR(optimiser, partial(_factor, n_steps=n_steps))
-        return {
-            "optimizer": optimiser,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        factor = partial(warm_up_and_cosine, n_steps=n_steps_of(self.trainer))
+        return with_schedule(optimiser, LambdaLR(optimiser, factor))
 
 
 def _check_networks(encoder: nn.Module, classifier: nn.Module, data: AdaptationData) -> None:
@@ -335,20 +328,3 @@ def _n_features(encoder: nn.Module) -> int:
             f"{type(encoder).__name__} without it; set self.dim in its constructor."
         )
     return dim
-
-
-def _n_steps(trainer: L.Trainer) -> int:
-    """Return the number of training steps of a trainer."""
-    n_steps = trainer.estimated_stepping_batches
-    if not math.isfinite(n_steps):
-        raise InputError("Expected trainer.max_steps, got no limit; set it.")
-    return int(n_steps)
-
-
-def _factor(step: int, n_steps: int) -> float:
-    """Return the factor on the learning rates: a linear warm-up, then half a cosine."""
-    n_warm_up = max(1, round(_WARM_UP * n_steps))
-    if step < n_warm_up:
-        return (step + 1) / n_warm_up
-    progress = min(1.0, (step - n_warm_up) / max(1, n_steps - n_warm_up))
-    return _LOWEST_FACTOR + (1 - _LOWEST_FACTOR) * 0.5 * (1 + math.cos(math.pi * progress))

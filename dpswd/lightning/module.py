@@ -4,7 +4,6 @@
 makes all of them before the first step.
 """
 
-import math
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -13,7 +12,7 @@ import lightning as L
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._validate import at_least, padded_size, positive
 from dpswd.errors import InputError
@@ -21,6 +20,7 @@ from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import KeepsRelease
+from dpswd.lightning.schedules import n_steps_of, one_cycle, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import ProjectionMechanism
 from dpswd.moments import MOST_FREQUENCIES, MomentMatcher
@@ -262,8 +262,8 @@ class GeneratorModule(KeepsRelease):
         if self.releases_once:
             return _adam_in_one_cycle(self, self.generator, self.lr)
         optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.lr, betas=(0.5, 0.99))
-        schedule = CosineAnnealingLR(optimiser, _n_steps(self), eta_min=self.lr / 10)
-        return _with_schedule(optimiser, schedule)
+        schedule = CosineAnnealingLR(optimiser, n_steps_of(self.trainer), eta_min=self.lr / 10)
+        return with_schedule(optimiser, schedule)
 
 
 class MomentModule(L.LightningModule):
@@ -420,18 +420,8 @@ def _adam_in_one_cycle(
 ) -> OptimizerLRSchedulerConfig:
     """Return Adam, and a schedule with a warm-up and a cosine."""
     optimiser = torch.optim.Adam(generator.parameters(), lr=lr, betas=(0.9, 0.99))
-    factor = partial(one_cycle, n_steps=_n_steps(module))
-    return _with_schedule(optimiser, LambdaLR(optimiser, factor))
-
-
-def one_cycle(step: int, n_steps: int) -> float:
-    """Return the factor on the learning rate at a step.
-
-    It is a linear warm-up over a twentieth of the steps, times half a cosine.
-    """
-    warm_up = min(1.0, (step + 1) / max(1, n_steps // 20))
-    progress = min(1.0, step / n_steps)
-    return warm_up * (1 + math.cos(math.pi * progress)) / 2
+    factor = partial(one_cycle, n_steps=n_steps_of(module.trainer))
+    return with_schedule(optimiser, LambdaLR(optimiser, factor))
 
 
 def _check_parts(generator: Generator, features: FeatureMap, *, has_labels: bool) -> None:
@@ -463,18 +453,3 @@ def _frequencies_of(generator: Generator) -> FeatureMap:
 def _even_classes(n: int, n_classes: int, device: torch.device) -> Tensor:
     """Return classes (n,), of each equally many up to one; zeros without classes."""
     return torch.arange(n, device=device) % max(1, n_classes)
-
-
-def _n_steps(module: L.LightningModule) -> int:
-    """Return the number of training steps of a run."""
-    return max(1, int(module.trainer.estimated_stepping_batches))
-
-
-def _with_schedule(
-    optimiser: torch.optim.Optimizer, schedule: LRScheduler
-) -> OptimizerLRSchedulerConfig:
-    """Return an optimiser whose learning rate changes at every step."""
-    return {
-        "optimizer": optimiser,
-        "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-    }

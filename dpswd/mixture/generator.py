@@ -133,16 +133,23 @@ class MixtureGenerator(Generator):
         self._jitter_end = jitter_end
         is_image = len(sample_shape) == 3
         n_groups = max(1, n_classes)
-        n_all = n_groups * n_cells
+        n_all = n_groups * n_cells  # cells of all classes
+        # The mixture: proportions of the cells in their class, their means m, the roots L of their
+        # covariances in the leading directions, and standard deviations s in the remaining ones.
         self.weights = nn.Buffer(torch.full((n_groups, n_cells), 1 / n_cells))
         self.means = nn.Buffer(torch.zeros(n_all, dim))
         self.roots = nn.Buffer(torch.zeros(n_all, n_components, n_components))
         self.tail = nn.Buffer(torch.zeros(dim - n_components))
+        # The map D from rows to records, which is affine: rows @ synthesis + offset.
         self.synthesis = nn.Buffer(torch.zeros(dim, n_entries))
         self.offset = nn.Buffer(torch.zeros(n_entries))
+        # Standard deviations of the frequencies r that are not released.
         self.residual_scale = nn.Buffer(torch.zeros(residual_shape))
+        # Edges between the levels of the tone curve, as pixels before the curve.
         self.tones = nn.Buffer(_even_tones(n_levels))
+        # Whether jitter reflects images at their border, or moves black in.
         self.reflect = nn.Buffer(torch.tensor(False))
+        # Limits of pixels, or bounds of columns.
         self.low = nn.Buffer(torch.zeros(1 if is_image else sample_shape))
         self.high = nn.Buffer(torch.ones_like(self.low))
         self.columns = None

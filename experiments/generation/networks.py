@@ -27,7 +27,7 @@ from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.features.maps import FeatureMap
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.files.pictures import save_grid, save_samples
-from dpswd.lightning.module import one_cycle
+from dpswd.lightning.schedules import one_cycle
 from dpswd.moments import MomentMatcher, plan_moments
 from dpswd.networks.generator import Generator, draw, seeded
 from dpswd.networks.image_generators import ShuffleGenerator

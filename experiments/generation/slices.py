@@ -30,7 +30,7 @@ from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.files.pictures import save_grid, save_samples
-from dpswd.lightning.module import one_cycle
+from dpswd.lightning.schedules import one_cycle
 from dpswd.networks.generator import Generator, draw
 from dpswd.networks.image_generators import ConvGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
