@@ -91,7 +91,7 @@ class NormalScores(nn.Module):
         columns = torch.arange(rows.shape[1], device=rows.device)
         groups = rows.new_zeros(len(rows), dtype=torch.int64)
         if labels is not None:
-            groups = labels % len(self.masses)
+            groups = labels % len(self.masses)  # 0 where all classes have one distribution
         positions = self.positions[columns, bins]
         index = (groups[:, None], columns, positions)
         low = self.edges[columns, bins]
@@ -140,10 +140,10 @@ class NormalScores(nn.Module):
         """Return the bins (n, d) in which the distributions reach probabilities (n, d)."""
         bins = torch.zeros_like(probabilities, dtype=torch.int64)
         for c in labels.unique().tolist():
-            mine = labels == c
-            ends = below[c, :, 1:].contiguous()
-            levels = probabilities[mine].T.contiguous()
-            bins[mine] = torch.searchsorted(ends, levels, right=True).T
+            is_of_class = labels == c
+            ends = below[c, :, 1:].contiguous()  # probability up to the end of each bin
+            columns = probabilities[is_of_class].T.contiguous()
+            bins[is_of_class] = torch.searchsorted(ends, columns, right=True).T
         return bins.minimum(self.last)
 
 
