@@ -104,7 +104,7 @@ class Ledger:
         self.runs: dict[str, Entry] = {}
         # Hashes of all lines; a checkpoint stores the last one at its time.
         self.heads: list[str] = []
-        self.torn = False  # whether the file ended with an incomplete line when it was read
+        self.torn = False  # whether a crash has left an incomplete line at the end of the file
         self._counts: dict[_Group, int] = {}  # in the order of the ids
         self._releases: list[_Group] = []  # in order
         self._draws: dict[str | None, list[Draw]] = {}  # by run, in order
@@ -202,11 +202,15 @@ class Ledger:
         These are the plan of one run or of all runs, or the releases made where they exceed the
         plan.
         """
+        runs = list(self.runs)
+        if run is not None:
+            runs = [run]
         groups: list[ReleaseGroup] = []
-        for name in self.runs if run is None else [run]:
-            plan = _totals(plan_of(self.runs[name]))
-            larger = plan | _totals(self.groups(name))  # the maximum of both counts
-            for (mechanism, sample_size), count in larger.items():
+        for name in runs:
+            planned = _totals(plan_of(self.runs[name]))
+            released = _totals(self.groups(name))
+            # The union of two counters has the larger one of both counts.
+            for (mechanism, sample_size), count in (planned | released).items():
                 groups.append((mechanism, sample_size, count))
         return groups
 
@@ -407,7 +411,7 @@ class Ledger:
             raise LedgerError(f"Expected a valid entry on {where}, got: {error}.") from None
 
     def _apply_header(self, entry: Entry) -> None:
-        """Take over what the first line states."""
+        """Set budget, plan and runs from the first line."""
         if entry.get("format") not in READABLE_FORMATS:
             known = " or ".join(map(str, READABLE_FORMATS))
             version = entry.get("version", "of an unknown version")
@@ -474,12 +478,12 @@ class Ledger:
         return self._releases[number - 1]
 
 
-def plan_of(facts: Entry) -> list[ReleaseGroup]:
-    """Return the plan that a header or a run states; empty if it states none."""
+def plan_of(entry: Entry) -> list[ReleaseGroup]:
+    """Return the plan that the line of a header or a run states; empty if it states none."""
     plan: list[ReleaseGroup] = []
-    for part in facts.get("plan", []):
+    for part in entry.get("plan", []):
         mechanism = mechanism_from_dict(part["mechanism"])
-        plan.append((mechanism, facts["sample_size"], part["n_releases"]))
+        plan.append((mechanism, entry["sample_size"], part["n_releases"]))
     return plan
 
 
