@@ -479,7 +479,7 @@ class Ledger:
 
 
 def plan_of(entry: Entry) -> list[ReleaseGroup]:
-    """Return the plan that the line of a header or a run states; empty if it states none."""
+    """Return the plan in the line of a header or a run; empty if there is none."""
     plan: list[ReleaseGroup] = []
     for part in entry.get("plan", []):
         mechanism = mechanism_from_dict(part["mechanism"])
