@@ -356,7 +356,7 @@ class RunBudget(Recorder):
             modules: Queries, and a loss as the last one, each with its number of releases. Each
                 gets the calibrated mechanism, and this budget as its recorder.
         """
-        check_joined()
+        check_joined()  # otherwise each process of a launcher would spend a budget of its own
         self.warn_of_fixed_seed([module for module, _ in modules])
         requests = []
         for module, n_releases in modules:
