@@ -117,7 +117,7 @@ class PrivacyBudget(L.Callback):
         self._states_run_dir = run_dir is not None
         self._budget = self._new_budget()
         self._trainer: L.Trainer | None = None
-        # Recorders of the parts that had made releases before the run.
+        # Recorders of the losses and queries that had made releases before the run.
         self._earlier_recorders: list[Recorder | None] = []
         self._resume_point: ResumePoint | None = None
         self._n_used_before = 0
@@ -212,12 +212,12 @@ class PrivacyBudget(L.Callback):
             self._resume_point = None
             self._n_used_before = 0
             self._budget = self._new_budget()
-        parts = _parts(pl_module, Releasing)
-        self._earlier_recorders = [part.recorder for part in parts if part.n_releases]
-        for part in parts:
-            part.recorder = self._budget
+        releasing = _modules_of(pl_module, Releasing)
+        self._earlier_recorders = [module.recorder for module in releasing if module.n_releases]
+        for module in releasing:
+            module.recorder = self._budget
         if stage == "fit":
-            self._budget.warn_of_fixed_seed(parts)
+            self._budget.warn_of_fixed_seed(releasing)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse to start a run whose guarantee would not hold.
@@ -243,12 +243,12 @@ class PrivacyBudget(L.Callback):
             raise InputError(
                 f"Expected a module without releases before the run, got some; {remedy}."
             )
-        for part in _parts(pl_module, Releasing):  # made in the module's own hooks
-            part.recorder = self._budget
+        for module in _modules_of(pl_module, Releasing):  # some are made by the module's own hooks
+            module.recorder = self._budget
         self.weights_from_runs = seen_runs(pl_module)
         if not self._states_run_dir:
             self.run_dir = Path(trainer.default_root_dir)
-        has_releases = bool(_parts(pl_module, Releasing))
+        has_releases = bool(_modules_of(pl_module, Releasing))
         self.is_unprotected = self._target.is_noise_free and not has_releases
         if is_resumed and not self.is_unprotected:  # also where no step is left to train
             self._budget.read(self._setting(_Source(None, 0, 0)))
@@ -258,8 +258,8 @@ class PrivacyBudget(L.Callback):
         if self.is_unprotected:
             self._start_unprotected(pl_module)
             return
-        queries = _parts(pl_module, GaussianQuery)
-        losses = [part for part in _parts(pl_module, Releasing) if part not in queries]
+        queries = _modules_of(pl_module, GaussianQuery)
+        losses = [loss for loss in _modules_of(pl_module, Releasing) if loss not in queries]
         if len(losses) > 1 or not (losses or queries):
             actual = (
                 f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
@@ -269,13 +269,13 @@ class PrivacyBudget(L.Callback):
                 f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."
             )
         source = self._source(trainer, losses)
-        parts: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
-        parts += [(loss, source.n_releases) for loss in losses]
-        self._budget.open(self._setting(source), parts)
+        modules: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
+        modules += [(loss, source.n_releases) for loss in losses]
+        self._budget.open(self._setting(source), modules)
         mark_runs(pl_module, [self.run_id])
         processes = Processes()
         processes.run_on_all(self._budget.write_statement)
-        if processes.rank:  # latent codes: seed_everything gives all ranks the same seed
+        if processes.rank:  # other latent codes than on rank 0: seed_everything seeds all alike
             torch.manual_seed(torch.initial_seed() + processes.rank)
 
     def on_train_batch_start(
@@ -530,11 +530,16 @@ def _n_entries(value: Any) -> float:
 
     It is infinity for an array, a frame, a data set or a loader.
     """
-    if isinstance(value, dict | list | tuple | set):
-        return sum(map(_n_entries, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set):
+        return sum(map(_n_entries, value))
     is_array = hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0
-    return math.inf if is_array or isinstance(value, Dataset | DataLoader) else 1
+    if is_array or isinstance(value, Dataset | DataLoader):
+        return math.inf
+    return 1
 
 
-def _parts(module: nn.Module, kind: type[P]) -> list[P]:
+def _modules_of(module: nn.Module, kind: type[P]) -> list[P]:
+    """Return a module and its submodules that are of a kind."""
     return [child for child in module.modules() if isinstance(child, kind)]
