@@ -83,7 +83,7 @@ _BLACK_BORDER = 0.1
 # clipped.
 _MOSTLY_CLIPPED = 0.75
 # Least variance of the rows in units of R^2: noise must not make it negative.
-_LEAST_VARIANCE = 0.1
+_LEAST_ROW_VARIANCE = 0.1
 # A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
 _LEAST_CELL_COUNT = 0.1
 # Least sum of the released sums of the histogram: noise may make all of them zero or negative.
@@ -429,7 +429,7 @@ def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
         remedy = "state bounds of the columns, or a larger radius"
         warnings.warn(f"{problem} and {effect}; {remedy}.", UtilityWarning, stacklevel=3)
     mean, variance = moments.mean_and_variance(total, squares, setup.n, query.mechanism.sigma)
-    variance = min(max(variance, _LEAST_VARIANCE * ROW_NORM**2), RAW_NORM**2)
+    variance = min(max(variance, _LEAST_ROW_VARIANCE * ROW_NORM**2), RAW_NORM**2)
     # This is setup.mean_norm over the standard deviation, with one rounding fewer.
     scale = ROW_NORM / (setup.structure.headroom * math.sqrt(variance))
     return RowMap(feature_map, scale, mean)
