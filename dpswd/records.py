@@ -177,41 +177,30 @@ class PrivateRecords(_Handle):
         name: str = "records",
     ) -> None:
         X, unit_names = without_units(as_pandas(X), unit, per_unit)
-        notices = []  # lines about facts that are taken from the records
+        notices: list[str | None] = []  # lines about facts that are taken from the records
         if columns is None:
             values, layout = as_records(X, unreadable=unreadable)
         else:
-            if bounds is not None or kinds is not None:
-                raise InputError(
-                    "Expected columns, or bounds and kinds, got both; leave bounds and kinds out."
-                )
-            check_unreadable(unreadable)
+            _refuse_beside_columns(bounds, kinds, unreadable)
             table, types_notice = frame_table(X, columns)
+            notices.append(types_notice)
             values, layout = cells_as_records(X, table)
             bounds = table.bounds
             kinds = table.kinds
-            if types_notice:
-                notices.append(types_notice)
         class_numbers = None
         if y is not None:
             labels = as_labels(y, classes)
+            notices.append(labels.notice)
             class_numbers = labels.numbers
             classes = labels.classes
-            if labels.notice is not None:
-                notices.append(labels.notice)
         name_of_classes = getattr(y, "name", None)
         if isinstance(name_of_classes, str):  # of a Series
             layout = replace(layout, target=name_of_classes)
-        # Where the kinds of columns are not stated, they follow from the types of the columns.
-        if columns is None and kinds is not None:
-            layout = layout.with_kinds(kinds)
-        elif columns is None and layout.kind == "rows":
-            kinds_notice = layout.notice(values.shape[1])
-            if kinds_notice is not None:
-                notices.append(kinds_notice)
-            if bounds is not None:
-                kinds = layout.column_kinds(len(bounds))
-        for notice in notices:
+        if columns is None:
+            layout, kinds, kinds_notice = _kinds_of_numbers(values, layout, bounds, kinds)
+            notices.append(kinds_notice)
+        taken = [notice for notice in notices if notice]
+        for notice in taken:
             say(notice)
         if layout.table is not None:
             say_left_out(layout.table)
@@ -224,7 +213,7 @@ class PrivateRecords(_Handle):
             classes=classes,
             layout=layout,
             name=name,
-            taken=notices,
+            taken=taken,
             bounds=bounds,
             kinds=kinds,
             units=units,
@@ -312,20 +301,7 @@ class PrivateRecords(_Handle):
 
         The arguments are those of :meth:`from_values`.
         """
-        if labels is None and classes is not None:
-            raise InputError(
-                f"Expected y, the class of every record, with classes={list(classes)}, got none; "
-                "pass it."
-            )
-        if labels is not None and len(labels) != len(values):
-            raise InputError(
-                f"Expected a class per record, got {len(values)} records and {len(labels)} classes."
-            )
-        if units is not None and len(units.numbers) != len(values):
-            raise InputError(
-                f"Expected a unit per record, got {len(values)} records and "
-                f"{len(units.numbers)} units."
-            )
+        _check_lengths(len(values), labels, classes, units)
         self.shapes: str | None = None  # as_shapes sets it
         self.has_units = units is not None
         self.per_unit = 1
@@ -490,6 +466,53 @@ class PrivateRecords(_Handle):
         else:
             digest.update(self._values.cpu().contiguous().numpy().data)
         return digest.hexdigest()
+
+
+def _refuse_beside_columns(
+    bounds: Bounds | None, kinds: Sequence[str] | None, unreadable: Unreadable
+) -> None:
+    """Refuse arguments that facts of columns leave no meaning."""
+    if bounds is not None or kinds is not None:
+        raise InputError(
+            "Expected columns, or bounds and kinds, got both; leave bounds and kinds out."
+        )
+    check_unreadable(unreadable)
+
+
+def _kinds_of_numbers(
+    values: Tensor, layout: Layout, bounds: Bounds | None, kinds: Sequence[str] | None
+) -> tuple[Layout, Sequence[str] | None, str | None]:
+    """Return layout and kinds of columns of numbers, and a line on the kinds.
+
+    Where the kinds are not stated, they follow from the types of the columns, and the line says so.
+    """
+    if kinds is not None:
+        return layout.with_kinds(kinds), kinds, None
+    if layout.kind != "rows":
+        return layout, None, None
+    notice = layout.notice(values.shape[1])
+    if bounds is not None:
+        kinds = layout.column_kinds(len(bounds))
+    return layout, kinds, notice
+
+
+def _check_lengths(
+    n_records: int, labels: Tensor | None, classes: Sequence[Any] | None, units: Units | None
+) -> None:
+    """Refuse classes or units that are not one for each record."""
+    if labels is None and classes is not None:
+        raise InputError(
+            f"Expected y, the class of every record, with classes={list(classes)}, got none; "
+            "pass it."
+        )
+    if labels is not None and len(labels) != n_records:
+        raise InputError(
+            f"Expected a class per record, got {n_records} records and {len(labels)} classes."
+        )
+    if units is not None and len(units.numbers) != n_records:
+        raise InputError(
+            f"Expected a unit per record, got {n_records} records and {len(units.numbers)} units."
+        )
 
 
 def _stored_shapes(stored: Stored, ink: str) -> Stored:
