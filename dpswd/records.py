@@ -199,9 +199,9 @@ class PrivateRecords(_Handle):
         if columns is None:
             layout, kinds, kinds_notice = _kinds_of_numbers(values, layout, bounds, kinds)
             notices.append(kinds_notice)
-        taken = [notice for notice in notices if notice]
-        for notice in taken:
-            say(notice)
+        lines = [notice for notice in notices if notice]
+        for line in lines:
+            say(line)
         if layout.table is not None:
             say_left_out(layout.table)
         units = None
@@ -213,7 +213,7 @@ class PrivateRecords(_Handle):
             classes=classes,
             layout=layout,
             name=name,
-            taken=taken,
+            taken=lines,
             bounds=bounds,
             kinds=kinds,
             units=units,
