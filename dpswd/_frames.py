@@ -20,13 +20,49 @@ def as_pandas(X: Any) -> Any:
     Raises:
         InputError: If pandas or pyarrow is not installed.
     """
-    if hasattr(X, "to_arrow"):  # polars
+    if frame_package(X) == "polars":
         require("pandas", "pyarrow", data="a DataFrame of polars")
         X = X.to_arrow()
-    if hasattr(X, "schema") and hasattr(X, "to_pylist"):  # pyarrow
+    if frame_package(X) == "pyarrow":
         require("pandas", data="a table of pyarrow")
         return arrow_to_pandas(X)
     return X
+
+
+def frame_package(X: Any) -> str:
+    """Return ``"polars"`` or ``"pyarrow"`` for their frames; "" for other records."""
+    if hasattr(X, "to_arrow"):
+        return "polars"
+    if hasattr(X, "schema") and hasattr(X, "to_pylist"):
+        return "pyarrow"
+    return ""
+
+
+def frame_of_package(frame: Any, package: str) -> Any:
+    """Return a DataFrame of pandas as a frame of a package.
+
+    It stays one of pandas if ``package`` is "", or if the package is not installed.
+    """
+    if not package or importlib.util.find_spec(package) is None:
+        return frame
+    if package == "polars":
+        import polars  # optional: needed for callers with frames of polars alone
+
+        return polars.from_pandas(frame)
+    import pyarrow as pa  # optional, as above
+
+    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+
+
+def series_of_package(labels: Any, name: str, package: str) -> Any:
+    """Return labels (n,) as a Series of polars, or of pandas for other packages."""
+    if package == "polars" and importlib.util.find_spec(package) is not None:
+        import polars  # optional: needed for callers with frames of polars alone
+
+        return polars.Series(name, labels)
+    import pandas as pd  # optional: needed for callers with a Series alone
+
+    return pd.Series(labels, name=name)
 
 
 def arrow_to_pandas(table: Any) -> Any:

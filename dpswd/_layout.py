@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpswd._frames import as_pandas, frame_of_package, series_of_package
 from dpswd._public_facts import taken_from_records
 from dpswd.columns import Table
 from dpswd.errors import InputError
@@ -40,6 +41,7 @@ class Layout:
         columns: Names of the columns of a table; ``None`` for arrays.
         target: Name of the column or Series of classes.
         table: Public facts of the columns, by which numbers become cells; ``None`` for numbers.
+        package: Package of the caller's DataFrame, ``"polars"`` or ``"pyarrow"``; "" for pandas.
     """
 
     kind: Literal["images", "rows"] = "rows"
@@ -49,6 +51,7 @@ class Layout:
     columns: tuple[str | int, ...] | None = None
     target: str | None = None
     table: Table | None = None
+    package: str = ""
 
     @classmethod
     def of(cls, values: Any) -> "Layout":
@@ -67,7 +70,7 @@ class Layout:
         A layout that was read from a file may hold anything.
         """
         target: Any = self.target
-        if not isinstance(target, str | None):
+        if not isinstance(target, str | None) or self.package not in ("", "polars", "pyarrow"):
             return False
         if self.table is not None and self.table.names != self.columns:
             return False
@@ -152,7 +155,7 @@ class Layout:
         frame = pd.DataFrame(dict(enumerate(self.typed(values))))
         frame = frame.astype(dict(enumerate(self.dtypes)))
         frame.columns = pd.Index(self.columns)
-        return frame
+        return frame_of_package(frame, self.package)
 
     def _restore_cells(self, table: Table, values: Array) -> Any:
         """Return generated numbers (n, d) as cells.
@@ -173,7 +176,7 @@ class Layout:
             elif column.dtype:
                 restored = restored.astype(column.dtype)
             series[column.name] = restored
-        return pd.DataFrame(series)
+        return frame_of_package(pd.DataFrame(series), self.package)
 
     def numbers(self, records: Any) -> Array:
         """Return rows in the caller's format as numbers (n, d).
@@ -183,7 +186,7 @@ class Layout:
         Args:
             records: Rows (n, d), as :meth:`restore` returned them.
         """
-        values = np.asarray(records)
+        values = np.asarray(as_pandas(records))
         if self.table is None:
             return values
         cells = dict(zip(self.table.names, values.T, strict=True))
@@ -209,9 +212,7 @@ class Layout:
         """
         if self.target is None or importlib.util.find_spec("pandas") is None:
             return labels
-        import pandas as pd  # optional: needed for callers with a Series alone
-
-        return pd.Series(labels, name=self.target)
+        return series_of_package(labels, self.target, self.package)
 
     def typed(self, values: Array) -> list[Array]:
         """Return the columns of a table (n, d) in their types."""

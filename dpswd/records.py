@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable, as_records
-from dpswd._frames import as_pandas
+from dpswd._frames import as_pandas, frame_package
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
@@ -118,8 +118,8 @@ class PrivateRecords(_Handle):
 
     Args:
         X: Images (N, H, W), (N, H, W, C) or (N, C, H, W), as bytes or as floats in [0, 1]; or
-            vectors (N, d). NumPy, torch, or a DataFrame of numbers (of pandas; of polars or a
-            table of pyarrow, which come back as one of pandas).
+            vectors (N, d). NumPy, torch, or a DataFrame of numbers (of pandas or polars, or a
+            table of pyarrow).
         y: Classes (N,), or ``None``.
         classes: Public list of classes. Without it, they are taken from ``y`` with a line on the
             screen.
@@ -176,6 +176,7 @@ class PrivateRecords(_Handle):
         unreadable: Unreadable = "refuse",
         name: str = "records",
     ) -> None:
+        package = frame_package(X)
         X, unit_names = without_units(as_pandas(X), unit, per_unit)
         notices: list[str | None] = []  # lines about facts that are taken from the records
         if columns is None:
@@ -187,6 +188,8 @@ class PrivateRecords(_Handle):
             values, layout = cells_as_records(X, table)
             bounds = table.bounds
             kinds = table.kinds
+        if package:
+            layout = replace(layout, package=package)
         class_numbers = None
         if y is not None:
             labels = as_labels(y, classes)

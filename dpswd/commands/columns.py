@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import atomic_write, check_new
+from dpswd._frames import ARROW_FORMATS
 from dpswd.columns import COLUMN_KINDS, is_missing_cell
 from dpswd.columns.column import moment_of
 from dpswd.errors import InputError
@@ -23,7 +24,12 @@ _DATE_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("table", metavar="TABLE", type=Path, help=".csv file with names of columns")
+    parser.add_argument(
+        "table",
+        metavar="TABLE",
+        type=Path,
+        help=".csv file with names of columns, or .parquet or .feather file with typed columns",
+    )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help=".yaml file of the draft"
     )
@@ -40,18 +46,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]  # needed for this command alone
 
-    from dpswd.data.tables import text_columns  # imports torch, which the help does without
-
     out: Path = arguments.out
     if out.suffix not in (".yaml", ".yml"):
         raise InputError(f"Expected FILE.yaml as --out, got {out.name}.")
     check_new(out)
-    columns = text_columns(arguments.table)
+    columns, kinds_of_types = _cells_of(arguments.table)
     if arguments.target is not None and columns.pop(arguments.target, None) is None:
         raise InputError(
             f"Expected --target to be a column of {arguments.table}, got {arguments.target}."
         )
-    kinds = _stated_kinds(arguments.kinds, list(columns))
+    kinds = kinds_of_types | _stated_kinds(arguments.kinds, list(columns))
     drafts = {name: _draft(cells, kinds.get(name)) for name, cells in columns.items()}
     comment = (
         "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
@@ -69,6 +73,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
     return {"out": str(out), "columns": list(drafts), "to_confirm": to_confirm}
+
+
+def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the cells of each column as text, and the kinds that types state."""
+    # These modules import torch, which the help does without.
+    from dpswd.data.arrow_files import arrow_cells
+    from dpswd.data.tables import text_columns
+
+    if path.suffix.lower() in ARROW_FORMATS:
+        return arrow_cells(path)
+    return text_columns(path), {}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -107,7 +122,8 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
     if kind == "identifier":
         return draft
     if kind in ("binary", "nominal"):
-        draft["categories"] = distinct
+        if distinct != ["0", "1"]:
+            draft["categories"] = distinct
     elif kind in ("date", "datetime"):
         draft |= _draft_of_dates(distinct, kind)
     else:

@@ -23,6 +23,51 @@ def arrow_column_names(path: Path) -> list[str]:
         return list(_dataset(path).schema.names)
 
 
+def arrow_cells(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the cells of each column as text, and the kinds that its type states.
+
+    Text may be of any kind. The table must be one that the user may look at.
+    """
+    with damaged_as_input_error(path, "content that does not fit its format"):
+        arrow_table = _dataset(path).to_table()
+    cells: dict[str, tuple[str, ...]] = {}
+    kinds: dict[str, str] = {}
+    for name, column in zip(arrow_table.schema.names, arrow_table.columns, strict=True):
+        kind = _kind_of_type(column.type)
+        if kind is not None:
+            kinds[name] = kind
+        values = python_cells(column.to_pylist, name, str(path))
+        cells[name] = tuple(map(_as_text, values))
+    return cells, kinds
+
+
+def _kind_of_type(arrow_type: Any) -> str | None:
+    """Return the kind of a column that its type of pyarrow states; ``None`` for text."""
+    from pyarrow import types
+
+    kinds = {
+        "binary": types.is_boolean(arrow_type),
+        "integer": types.is_integer(arrow_type),
+        "numeric": types.is_floating(arrow_type) or types.is_decimal(arrow_type),
+        "nominal": types.is_dictionary(arrow_type),
+        "date": types.is_date(arrow_type),
+        "datetime": types.is_timestamp(arrow_type),
+    }
+    for kind, is_this in kinds.items():
+        if is_this:
+            return kind
+    return None
+
+
+def _as_text(value: Any) -> str:
+    """Return a value of Python as a file of text has it; "" for a missing one."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value)
+
+
 def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
     """Read a ``.parquet`` or ``.feather`` file.
 

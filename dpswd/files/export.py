@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpswd._files import atomic_write, check_new
-from dpswd._frames import ARROW_FORMATS, require
+from dpswd._frames import ARROW_FORMATS, as_pandas, require
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
@@ -103,6 +103,7 @@ def export(
         InputError: If the path has another ending, or cannot be written, or the folder has files.
     """
     path = Path(path)
+    records = as_pandas(records)
     values = np.asarray(records)
     if layout is None:
         layout = Layout()

@@ -77,6 +77,8 @@ def write_generator(
         content["layout"] = asdict(generator.layout)
         if generator.layout.table is None:
             del content["layout"]["table"]  # which readers of earlier versions do not know
+        if not generator.layout.package:
+            del content["layout"]["package"]
     atomic_write(path, partial(torch.save, content))
 
 

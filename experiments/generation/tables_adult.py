@@ -72,7 +72,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, only: str =
     elif only == "aim":
         rows = aim_rows(mixed_tables.adult(data), quick=quick)
     elif only == "rand":
-        rows = mixed_rows(mixed_tables.rand(data), quick=quick)
+        rows = mixed_rows(mixed_tables.rand(data), quick=quick, others=("mst",))
     elif only == "mst":
         rows = mst_rows(data)
     elif quick:

@@ -9,6 +9,7 @@ category and at most 32 for the integers, on the first seed.
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -36,8 +37,16 @@ LONG_TIME_LIMIT = 2400  # seconds for AIM with a small model
 N_QUICK = 1000  # records for MST and AIM in a quick run
 
 
-def mixed_rows(table: MixedTable, *, quick: bool) -> list[Row]:
-    """Return a row for the real records and one for each budget."""
+def mixed_rows(
+    table: MixedTable, *, quick: bool, others: Sequence[str] = ("mst", "aim")
+) -> list[Row]:
+    """Return a row for the real records and one for each budget.
+
+    Args:
+        table: The table.
+        quick: Whether one seed is measured.
+        others: Methods of ``dpmm`` that are measured where ``DPMM_PYTHON`` is set.
+    """
     seeds = SEEDS
     if quick:
         seeds = SEEDS[:1]
@@ -54,7 +63,7 @@ def mixed_rows(table: MixedTable, *, quick: bool) -> list[Row]:
             say(f"{table.name}, epsilon {epsilon:g}, seed {seed}: {judgement}")
     rows = [_averaged(OWN_METHOD, epsilon, of_seeds) for epsilon, of_seeds in judgements.items()]
     if "DPMM_PYTHON" in os.environ:
-        for method in ("mst", "aim"):
+        for method in others:
             for epsilon in BUDGETS:
                 row = dpmm_row(table, method, epsilon, quick=quick)
                 rows.append(row)

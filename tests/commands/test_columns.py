@@ -1,6 +1,7 @@
 """``dpswd columns``, and the commands that take its file."""
 
 import csv
+import datetime
 import json
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_draft_is_refused_until_it_is_confirmed(table, capsys):
     attack = ["attack", "run", "people.csv", "more.csv", *reading]
     assert main(attack) == 0
     assert main(["attack", "run", "people.csv", "more.csv", "--target", "sick", "--out", "b"]) == 2
-    assert "--columns FILE of generate, evaluate and attack" in capsys.readouterr().err
+    assert "by columns= (--columns FILE)" in capsys.readouterr().err
     assert main(["publish", "run", "--out", "bundle"]) == 0
     assert main(["verify", "bundle"]) == 0
     assert (table.parent / "bundle" / "columns.png").is_file()
@@ -116,3 +117,46 @@ def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):
     (table.parent / "columns.yaml").unlink()
     assert generate("--out", "run") == 2
     assert "no such file; check the path" in capsys.readouterr().err
+
+
+def test_draft_of_a_parquet_file_has_the_kinds_of_its_types(tmp_path, monkeypatch, capsys):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = {
+        "patient": [f"p{number}" for number in range(60)],
+        "day": pa.array([datetime.date(2021, 1, 1 + number % 28) for number in range(60)]),
+        "seen": pa.array([datetime.datetime(2021, 1, 1, number % 24) for number in range(60)]),
+        "smoker": pa.array([None, *[True] * 59]),
+        "ward": pa.array(["heart", "lung"] * 30).dictionary_encode(),
+        "sex": ["F", "M"] * 30,
+        "weight": [70.5] * 30 + [None] * 30,
+        "age": [40, 60] * 30,
+        "sick": ["no", "yes"] * 30,
+    }
+    parquet.write_table(pa.table(columns), "people.parquet")
+    words = ["columns", "people.parquet", "--out", "columns.yaml", "--target", "sick"]
+    assert main([*words, "--kinds", "patient=identifier"]) == 0
+    drafts = yaml.safe_load((tmp_path / "columns.yaml").read_text())
+    kinds = {name: draft["kind"] for name, draft in drafts.items()}
+    assert kinds == {
+        "patient": "identifier",
+        "day": "date",
+        "seen": "datetime",
+        "smoker": "binary",
+        "ward": "nominal",
+        "sex": "binary",
+        "weight": "numeric",
+        "age": "integer",
+    }
+    assert "categories" in drafts["smoker"]  # one value alone: the user states the other
+    assert drafts["smoker"]["missing"]
+    assert drafts["weight"]["missing"]
+    assert drafts["ward"]["categories"] == ["heart", "lung"]
+    assert (drafts["age"]["low"], drafts["age"]["high"]) == (40, 60)
+    assert str(drafts["seen"]["high"]) == "2021-01-01 23:00:00"
+    assert all(draft.get("draft") for name, draft in drafts.items() if name != "patient")
+    capsys.readouterr()
+    assert main(["columns", "no.parquet", "--out", "other.yaml"]) == 2
+    assert "no.parquet" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from dpswd import PrivateGenerator, PrivateRecords
 from dpswd.commands.main import main
 from dpswd.data import read
 from dpswd.errors import InputError
+from dpswd.files.export import export
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -163,10 +164,44 @@ def test_frames_of_polars_and_pyarrow_are_read(tmp_path, kind):
         10, 1e-3, columns=FACTS, classes=["no", "yes"], run_dir=tmp_path / "run", verbose=False
     )
     frame, _ = generator.fit(X, sick).sample(50)
-    back = pl.from_pandas(frame)
-    assert back["day"].dtype == pl.Date
-    assert back["seen"].dtype == pl.Datetime("us")
-    assert back["cost"].dtype == pl.Int64
+    assert type(frame) is type(X)
+    generator.save(tmp_path / "generator.pt")
+    loaded, labels = PrivateGenerator.load(tmp_path / "generator.pt").sample(50)
+    assert type(loaded) is type(X)
+    assert set(np.asarray(labels)) <= {"no", "yes"}
+    if kind == "polars":
+        assert frame.schema == X.drop("patient").schema
+    else:
+        types = dict(zip(frame.schema.names, frame.schema.types, strict=True))
+        assert pa.types.is_dictionary(types["ward"])
+        names = ["day", "seen", "smoker", "bmi", "cost"]
+        assert [types[name] for name in names] == [X.schema.field(name).type for name in names]
+    for ending in (".parquet", ".csv"):
+        export(tmp_path / f"made{ending}", frame, labels, generator.generator_.layout)
+        again = read(
+            tmp_path / f"made{ending}", columns=FACTS, target="class", classes=["no", "yes"]
+        )
+        assert len(again) == 50
+
+
+def test_a_frame_of_numbers_of_polars_comes_back_as_one(tmp_path):
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {"age": random.integers(0, 90, N), "dose": random.random(N).astype(np.float32)}
+    )
+    sick = pl.Series("sick", random.choice(["no", "yes"], N))
+    generator = PrivateGenerator(
+        10,
+        1e-3,
+        bounds=[(0, 90), (0, 1)],
+        classes=["no", "yes"],
+        run_dir=tmp_path / "run",
+        verbose=False,
+    )
+    synthetic, labels = generator.fit(frame, sick).sample(50)
+    assert synthetic.schema == frame.schema
+    assert isinstance(labels, pl.Series)
+    assert labels.name == "sick"
 
 
 def test_a_large_file_is_read_some_rows_at_a_time(tmp_path):
