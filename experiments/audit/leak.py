@@ -23,17 +23,17 @@ from torch import Tensor
 from dpswd import mixture
 from dpswd.adaptation.space import SourceSpace
 from dpswd.audit.bounds import evaluate
-from dpswd.audit.game import Unrecorded
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords
 from experiments.results import Result
+from experiments.simulated import SimulatedBudget
 
 CONFIDENCE = 0.95
 N_TARGET = 900  # records, all of them in every release
 MUS: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-class Transcript(Unrecorded):
+class Transcript(SimulatedBudget):
     """Budget of mu that keeps all releases of a fit, or replays those of another fit.
 
     It stands in for a :class:`dpswd.Budget`.
@@ -60,13 +60,6 @@ class Transcript(Unrecorded):
             add_noise = partial(self._add_noise, query, query.add_noise)
             query.add_noise = add_noise  # type: ignore[method-assign]
         return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
-
-    def statement(self) -> dict[str, Any]:
-        """Return what the weights have seen: no run."""
-        return {"weights_from_runs": []}
 
     def _add_noise(
         self, query: GaussianQuery, add_noise: Callable[[Tensor], Tensor], exact: Tensor

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd import mixture
-from dpswd.audit.game import Unrecorded
 from dpswd.budget.budget import Budget
 from dpswd.data import Benchmark, benchmark
 from dpswd.evaluation.accuracy import scores
@@ -25,6 +24,7 @@ from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import Generator
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateRecords, Records
+from experiments.simulated import SimulatedBudget
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BENCHMARKS = {
@@ -73,8 +73,8 @@ class Trained:
     seconds: float
 
 
-class NoNoise(Unrecorded):
-    """Budget of a run without noise, hence NOT PRIVATE. It keeps no ledger.
+class NoNoise(SimulatedBudget):
+    """Budget of a run without noise, hence NOT PRIVATE.
 
     Releases have a standard deviation of ``SILENT_SIGMA`` and a fixed seed.
     """
@@ -88,13 +88,6 @@ class NoNoise(Unrecorded):
             query.mechanism = dataclasses.replace(query.mechanism, sigma=SILENT_SIGMA, noise_seed=0)
             query.recorder = self
         return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing."""
-
-    def statement(self) -> dict[str, Any]:
-        """Return that nothing is guaranteed."""
-        return {"sound": None, "mu": None, "delta": None, "weights_from_runs": []}
 
 
 # Data ---------------------------------------------------------------------------------------------
@@ -206,8 +199,10 @@ def train_mixture(
     started = time.monotonic()
     generator = mixture.fit(records, budget, structure=structure, **options)
     seconds = time.monotonic() - started
-    statement = budget.statement()
-    privacy = Privacy(statement["sound"], statement["mu"], statement["delta"], statistic)
+    privacy = Privacy(statistic=statistic)
+    guarantee = budget.statement().guarantee
+    if guarantee.private:
+        privacy = Privacy(guarantee.sound, guarantee.mu, guarantee.delta, statistic)
     return Trained(generator, privacy, seconds)
 
 
