@@ -1,4 +1,4 @@
-"""Budgets that stand in for a :class:`dpswd.Budget` in experiments, and keep no ledger."""
+"""Budgets without a ledger that stand in for a :class:`dpswd.Budget`."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,16 @@ from dpswd.audit.game import Unrecorded
 
 @dataclass(frozen=True)
 class SimulatedStatement:
-    """Statement of releases that were simulated: nothing is guaranteed, and no run was seen."""
+    """Statement of simulated releases, which guarantees nothing."""
 
     guarantee: Guarantee = field(default_factory=Guarantee)
 
 
 class SimulatedBudget(Unrecorded):
-    """Budget without a ledger. A subclass sets the noise of its queries in ``__enter__``."""
+    """Budget without a ledger.
+
+    A subclass sets the noise of its queries in ``__enter__``.
+    """
 
     def statement(self) -> SimulatedStatement:
         """Return that nothing is guaranteed."""

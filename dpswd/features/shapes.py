@@ -167,9 +167,9 @@ def _roots(squared: Tensor) -> Tensor:
 
 
 def _least_over_shifts(squared: Tensor) -> Tensor:
-    """Return the least of (squared value at distance k along the second axis) + k^2, in bytes.
+    """Return the least of (value at distance k along the second axis) + k^2.
 
-    A sum beyond a byte counts as ``_FAR_SQ``.
+    Values are squared distances, in bytes. A sum beyond a byte counts as ``_FAR_SQ``.
     """
     least = squared.clone()
     length = squared.shape[1]
