@@ -112,6 +112,7 @@ TABLES = {
     "tables_adult": Source("tables_adult", columns.tables_adult),
     "tables_mixed": Source("tables_mixed", columns.tables_mixed),
     "tables_mst": Source("tables_mst", columns.tables_mst),
+    "tables_rand": Source("tables_rand", columns.tables_rand),
     "tables_small": Source("tables_small", columns.tables_small),
 }
 
