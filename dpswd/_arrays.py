@@ -226,9 +226,8 @@ def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
         return values
     if unreadable == "refuse":
         raise InputError(
-            'Expected finite records, got NaN or inf; pass PrivateRecords(..., unreadable="zero"), '
-            "or --unreadable zero, which maps such a record to zeros. Do not drop it: their number "
-            "is public."
+            'Expected finite records, got NaN or inf; pass unreadable="zero" (--unreadable zero), '
+            "which maps such a record to zeros. Do not drop it: their number is public."
         )
     is_readable = is_finite.flatten(1).all(1)
     is_readable = is_readable.reshape(-1, *[1] * (values.ndim - 1))

@@ -93,7 +93,7 @@ def as_labels(
         notice = taken_from_records(classes=classes)
         remedy = "pass classes= (--classes), the list of them"
     else:
-        remedy = "add its class to the classes, or correct the label"
+        remedy = "add its class to classes= (--classes), or correct the label"
     names = as_classes(classes, min_classes=min_classes)
     positions = class_positions(names)
     numbers = np.array([positions.get(key, _UNLISTED) for key in keys], dtype=np.int64)
@@ -142,7 +142,7 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
     if len(names) < min_classes:
         raise InputError(
             f"Expected at least {min_classes} classes, got {len(names)}; "
-            "name all of them, or pass records without labels."
+            "name all of them, or leave classes and labels out."
         )
     return names
 
@@ -245,7 +245,7 @@ def _limited(classes: list[Any], limit: int) -> list[Any]:
     """Return classes that were taken from labels; refuse more than ``limit`` of them."""
     if len(classes) > limit:
         raise InputError(
-            f"Expected at most {limit} classes in y, got more; pass classes (--classes), the list "
+            f"Expected at most {limit} classes in y, got more; pass classes= (--classes), the list "
             "of them."
         )
     return classes

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,10 +15,27 @@ _FEWEST_RECORDS = 2000
 _N_LINES = 4
 
 
+# Puts a line into the words of the interface that is used; empty for those of Python.
+_translations: list[Callable[[str], str]] = []
+
+
+@contextmanager
+def translated(translation: Callable[[str], str]) -> Iterator[None]:
+    """Translate every line of :func:`say`, as the command line does."""
+    _translations.append(translation)
+    try:
+        yield
+    finally:
+        _translations.pop()
+
+
 def say(text: str) -> None:
     """Write one line to stderr, on rank 0 only."""
     if _rank() == 0:
-        sys.stderr.write(text + "\n")
+        line = text
+        for translation in _translations:
+            line = translation(line)
+        sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 

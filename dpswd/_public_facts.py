@@ -8,7 +8,12 @@ ONE_RECORD = "one record"
 _MAX_NAMES = 12  # names of classes or columns in one message
 
 # Arguments of Python that have an option of the command line.
-_OPTIONS = {"size": "--size", "channels": "--channels", "classes": "--classes"}
+_OPTIONS = {
+    "size": "--size",
+    "channels": "--channels",
+    "classes": "--classes",
+    "kinds": "--bounds FILE with a column kind",
+}
 
 
 def taken_from_records(**facts: Any) -> str:

@@ -3,6 +3,7 @@
 The keyword is the name in the message: ``positive(sigma=sigma)``.
 """
 
+import decimal
 import math
 import numbers
 import sys
@@ -38,7 +39,10 @@ def real(name: str, value: Any) -> float:
             return float(value)
         except OverflowError:  # of a large integer
             return math.inf
-    raise InputError(f"Expected {name} to be a number, got {name}={_shown(value)}.")
+    remedy = ""
+    if isinstance(value, decimal.Decimal):
+        remedy = f"; pass float({name})"
+    raise InputError(f"Expected {name} to be a number, got {name}={_shown(value)}{remedy}.")
 
 
 def array(name: str, value: Any) -> NDArray[np.float64]:

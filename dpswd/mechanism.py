@@ -30,7 +30,7 @@ import numbers
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from dpswd._validate import at_least, choice, probability, real, whole_frames
+from dpswd._validate import at_least, choice, positive, probability, real, whole_frames
 from dpswd.errors import InputError
 from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
 
@@ -60,6 +60,7 @@ class _Noisy:
         if self.sigma is not None:
             magnitudes["sigma"] = self.sigma
         for name, value in magnitudes.items():
+            positive(**{name: value})
             if not _SMALLEST <= real(name, value) <= _LARGEST:
                 raise InputError(
                     f"Expected {name} in [{_SMALLEST:g}, {_LARGEST:g}], got {value!r}; "

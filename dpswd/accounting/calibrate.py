@@ -32,8 +32,13 @@ _JUMP_WIDTH = 1e-4
 # Smallest and largest mu that a budget is converted to.
 _LEAST_MU = 1e-11
 _LARGEST_MU = 2e4
-# What a run without noise is planned for.
+# What a run without noise is planned for, and the largest mu that a run with noise may have: the
+# accountant composes mean privacy losses mu^2 / 2 below 1e6.
 _NOISE_FREE_MU = 1e3
+# An epsilon that a run may have at every delta: below mu^2 / 2 of that mu.
+_LARGEST_EPSILON = 450_000
+# Above this epsilon the search of dp_accounting overflows.
+_LARGEST_SEARCHED_EPSILON = 1e15
 
 
 def calibrate_sigma(
@@ -120,16 +125,22 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu of a Gaussian mechanism with this budget.
 
     Raises:
-        InputError: If no mu between 1e-11 and 20,000 has this budget.
+        InputError: If no mu between 1e-11 and 1,000 has this budget.
 
     Example:
         >>> round(mu_of_epsilon(1.0, 1e-5), 3)
         0.268
     """
     mu = _unbounded_mu(epsilon, delta)
-    if not _LEAST_MU < mu < _LARGEST_MU:
+    if mu <= _LEAST_MU:
         raise InputError(
-            f"Expected a less extreme budget, got epsilon={epsilon:g} and delta={delta:g}."
+            f"Expected a budget that allows a release, got epsilon={epsilon:g} and "
+            f"delta={delta:g}; choose a larger epsilon."
+        )
+    if not mu <= _NOISE_FREE_MU:
+        raise InputError(
+            f"Expected epsilon of at most {_LARGEST_EPSILON:,}, got epsilon={epsilon:g}; choose a "
+            "smaller one, or inf, which adds no noise."
         )
     return mu
 
@@ -147,6 +158,8 @@ def planning_mu(epsilon: float, delta: float) -> float:
 
 def _unbounded_mu(epsilon: float, delta: float) -> float:
     """Return the same for any budget; it may be inaccurate beyond these limits."""
+    if epsilon > _LARGEST_SEARCHED_EPSILON:
+        return math.inf
     with np.errstate(all="ignore"):  # of extreme budgets
         return 1 / float(get_sigma_gaussian(epsilon, delta))
 

@@ -145,7 +145,10 @@ class Ledger:
         ledger = cls(Path(path))
         ledger._replay(_read(ledger.path))
         if not ledger.header:
-            raise LedgerError(f"Expected a ledger with a header at {path}, got an empty file.")
+            raise LedgerError(
+                f"Expected a ledger with a header at {path}, got a file without a complete line; "
+                "restore a copy of it."
+            )
         return ledger
 
     # Content
@@ -375,7 +378,10 @@ class Ledger:
                 head = entry.pop("hash")
                 entry["kind"]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                raise LedgerError(f"Expected a JSON entry on {where}, got a damaged one.") from None
+                raise LedgerError(
+                    f"Expected a JSON entry on {where}, got a damaged one; pass the ledger.jsonl "
+                    "of a run, or restore a copy of it."
+                ) from None
             if head != digest(self.head, entry):
                 raise LedgerError(
                     f"Expected {where} to continue the chain, got another hash: it was edited."
@@ -519,8 +525,8 @@ def _check_unused(path: Path, content: bytes) -> None:
         if is_unused and has_started_as_ledger:
             return
     raise InputError(
-        f"Expected no ledger at {path}, got an existing file; resume that run (resume, ckpt_path), "
-        "or choose another file or directory (run_dir, --out)."
+        f"Expected no ledger at {path}, got an existing file; resume that run, or choose "
+        "another file or directory."
     )
 
 

@@ -43,7 +43,10 @@ class Table:
         if len(set(names)) < len(names):
             raise InputError("Expected facts of different columns, got one of them twice.")
         if not self.included:
-            raise InputError("Expected facts of at least one column that is part of the records.")
+            raise InputError(
+                "Expected facts of at least one column that is part of the records, got none; add "
+                "a column, or state another kind than identifier."
+            )
 
     def __repr__(self) -> str:
         noun = "column"

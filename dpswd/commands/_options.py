@@ -203,10 +203,15 @@ def read_bounds(arguments: Namespace) -> ColumnFacts:
             [(float(line["low"]), float(line["high"])) for line in lines],
             kinds,
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, csv.Error):
+    except OSError as error:
         raise InputError(
-            f"Expected a file at {path} that starts with column,low,high,kind (or column,low,high) "
-            "and has a line per column, got none, or one of a different form."
+            f"Expected a file of bounds at {path}, got: {error.strerror}; check the path."
+        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError, csv.Error):
+        raise InputError(
+            f"Expected the first line column,low,high (or column,low,high,kind) in {path}, and "
+            "then a line with a name and two numbers for each column of the records, got another "
+            "form; correct the file."
         ) from None
     if arguments.data is not None:
         _check_names(columns.names, arguments)
@@ -269,7 +274,7 @@ def constants_of(
 
 
 def run_directory(
-    out: Path | None, data: str, budget: dict[str, Any], *, resume: bool = False
+    out: Path | None, data: str, budget: dict[str, Any], *, resume: bool | None = False
 ) -> Path:
     """Return the run directory, before a record is read.
 
@@ -277,7 +282,7 @@ def run_directory(
         out: Directory that the user stated; ``None`` for one below ``runs``.
         data: Folder, file or benchmark that will be read.
         budget: Options of the command, of which epsilon and delta are checked.
-        resume: Whether the run is to be finished.
+        resume: Whether the run is to be finished; ``None`` of a command that finishes none.
 
     Raises:
         InputError: If the directory has a ledger, or has none to resume, or if the budget is out
@@ -294,10 +299,10 @@ def run_directory(
             "--out."
         )
     if has_ledger and not resume:
-        raise InputError(
-            f"Expected a directory without a run, got {out}; pass another one as --out, or "
-            "--resume."
-        )
+        remedy = "pass another one as --out"
+        if resume is not None:
+            remedy += ", or --resume to finish an interrupted run"
+        raise InputError(f"Expected a directory without a run, got {out}; {remedy}.")
     return out
 
 

@@ -104,6 +104,12 @@ def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":
     """Return the mechanism of the options."""
     from dpswd.mechanism import ProjectionMechanism
 
+    has_tail = arguments.bound in ("bernstein", "clt")
+    if arguments.failure_prob is not None and not has_tail:
+        raise InputError(
+            "Expected --failure-prob with --bound bernstein or clt only, got --bound exact, which "
+            "spends no tail probability; leave one of them out."
+        )
     values = {"sigma": sigma}
     for field in dataclasses.fields(ProjectionMechanism):
         if field.name in arguments and field.name != "sigma":

@@ -72,6 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--config", help="YAML file of these options and those of the image map, or a shipped one"
     )
     parser.add_argument("--out", type=Path, default=_OUT, help="directory (default: runs/adapted)")
+    parser.add_argument(
+        "--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)"
+    )
     add_units(parser)
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")
 
@@ -133,6 +136,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         unit=unit_names,
         per_unit=arguments.per_unit,
         run_dir=out,
+        shared_ledger=arguments.shared_ledger,
         resume=arguments.resume,
         verbose=not arguments.json,
     )

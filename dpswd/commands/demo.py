@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     requested = arguments.out
     if requested is None:
         requested = _free_directory()
-    directory = run_directory(requested, "demo", vars(arguments))
+    directory = run_directory(requested, "demo", vars(arguments), resume=None)
     # These modules import torch, which the help of the command does not need.
     from dpswd.data import benchmark, read_public
     from dpswd.report.render import write_report

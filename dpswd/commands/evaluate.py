@@ -64,6 +64,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data.tables import target_of
 
     root = arguments.root
+    _refuse_synthetic(Path(arguments.test))
     reading = {
         "root": root,
         "unreadable": arguments.unreadable,
@@ -102,6 +103,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
         classifiers=arguments.classifiers,
         weights=weights,
     )
+
+
+def _refuse_synthetic(test: Path) -> None:
+    """Refuse synthetic records of a run or a bundle in place of real records."""
+    is_of_run = test.stem == "synthetic" and (test.parent / "ledger.jsonl").is_file()
+    is_of_bundle = test.parent.name == "data" and (test.parents[1] / "MANIFEST.json").is_file()
+    if is_of_run or is_of_bundle:
+        raise InputError(
+            f"Expected real records as TEST, got {test}, the synthetic records of a run; swap "
+            "SYNTHETIC and TEST, or pass real records."
+        )
 
 
 def _in_order(real: "Benchmark", synthetic: "Benchmark", data: str) -> "Benchmark":

@@ -9,16 +9,18 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentError
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from dpswd._distributed import lost
 from dpswd.commands._fit_help import asks_for_full_help
+from dpswd.commands._options import CONSTANTS
 from dpswd.commands.configs import config_path
 from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.cli import PrivateCLI
@@ -54,10 +56,38 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
         warnings.filterwarnings("ignore", message=message)
     _import_from_working_folder()
     options = list(arguments)
+    _check_config(options)
     if asks_for_full_help(options):
         options.remove("all")
     with _errors_of_this_package():
         return PrivateCLI(_as_yaml(options))
+
+
+def _check_config(arguments: Sequence[str]) -> None:
+    """Refuse a command without a config, and configs of ``dpswd generate``.
+
+    A config of Lightning has groups of keys: model, data, trainer, privacy.
+    """
+    names = []
+    for previous, argument in pairwise(["", *arguments]):
+        if previous == "--config":
+            names.append(argument)
+        elif argument.startswith("--config="):
+            names.append(argument.removeprefix("--config="))
+    if not names and len(arguments) == 1:
+        raise InputError(
+            "Expected --config NAME|FILE, got none; pass a shipped config, which dpswd configs "
+            "lists, or a file."
+        )
+    for name in names:
+        content = None
+        with suppress(yaml.YAMLError, UnicodeDecodeError):  # reported by the parser of Lightning
+            content = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
+        if isinstance(content, dict) and content and set(content) <= set(CONSTANTS):
+            raise InputError(
+                f"Expected a config of dpswd fit, got {name}, which has constants of dpswd "
+                "generate; run that, or choose a config with a model, which dpswd configs lists."
+            )
 
 
 def _import_from_working_folder() -> None:

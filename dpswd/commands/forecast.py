@@ -142,8 +142,13 @@ def _picture_path(requested: Path | None) -> Path:
 
 def _facts_of_data(arguments: Namespace) -> _PublicFacts:
     """Return the public facts of records."""
-    if arguments.shape is not None and arguments.n is not None:
-        raise InputError("Expected DATA, or --shape and --n, got both.")
+    for name in ("shape", "n", "n_classes"):
+        if getattr(arguments, name) is not None:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"Expected DATA, or --shape and --n, got DATA and --{option}; leave one of them "
+                "out."
+            )
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
     return _PublicFacts(
         records.shape,
@@ -159,7 +164,10 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
 def _stated_facts(arguments: Namespace) -> _PublicFacts:
     """Return the public facts that the options state."""
     if arguments.shape is None or arguments.n is None:
-        raise InputError("Expected DATA, or --shape and --n, got neither.")
+        missing = "--n" if arguments.n is None else "--shape"
+        raise InputError(
+            f"Expected DATA, or --shape and --n, got neither DATA nor {missing}; pass it."
+        )
     try:
         sides = arguments.shape.replace("x", ",").split(",")
         shape = tuple(int(side) for side in sides)

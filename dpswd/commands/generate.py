@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpswd._memory import check_drawing
 from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.commands._options import (
@@ -150,6 +151,7 @@ def generate(
     from dpswd.estimators.generator import PrivateGenerator, default_proportions
 
     at_least(1, n=n)
+    check_drawing(n, records.shape)  # before a release is paid for
     if proportions is None:
         proportions = default_proportions(records.shape)
     estimator = PrivateGenerator(

@@ -10,15 +10,18 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 from dpswd import __version__
+from dpswd._progress import translated
 from dpswd.commands._fit_help import HELP, asks_for_full_help, asks_for_help
+from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
@@ -61,9 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     arguments = list(argv)
+    words = in_options
+    if arguments[:1] == ["fit"]:
+        words = in_options_of_fit
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+        with warnings.catch_warnings(), translated(words):
+            warnings.showwarning = partial(_show_warning, words)
             if not arguments:
                 _parser(arguments).print_help()
                 return DONE
@@ -71,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _fit(arguments)
             return _run(arguments)
     except DpswdError as error:
-        return _status_of(error)
+        return _status_of(error, words)
     except KeyboardInterrupt as interrupt:
         print("dpswd: interrupted.", *getattr(interrupt, "__notes__", ()), file=sys.stderr)
         return INTERRUPTED
@@ -82,13 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _status_of(error: DpswdError) -> int:
-    """Print an error in one line; return the exit status."""
+def _status_of(error: DpswdError, words: Callable[[str], str]) -> int:
+    """Print an error in the words of the command line; return the exit status."""
     # Rank 0 raises the same error and ends the run. If another rank failed here, the launcher would
     # kill rank 0 before its message is printed.
     if _is_follower() and not isinstance(error, ProcessLostError):
         return DONE
-    message = " ".join(str(error).split())
+    message = words(" ".join(str(error).split()))
     print(f"dpswd: {message}", file=sys.stderr)
     if isinstance(error, InputError | LedgerError):
         return INVALID_INPUT
@@ -212,9 +218,9 @@ def _packages() -> Iterator[None]:
         ) from None
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(words: Callable[[str], str], message: Warning | str, *_: Any, **__: Any) -> None:
     """Print a warning without the line of source that raised it."""
-    print(f"Warning: {message}", file=sys.stderr)
+    print(f"Warning: {words(str(message))}", file=sys.stderr)
 
 
 def _is_follower() -> bool:

@@ -17,7 +17,10 @@ _ENDINGS = (".npz", ".csv")
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "classifier", metavar="CLASSIFIER", type=Path, help="classifier.pt of dpswd adapt"
+        "classifier",
+        metavar="CLASSIFIER",
+        type=Path,
+        help="classifier.pt of dpswd adapt, or its directory",
     )
     parser.add_argument("data", metavar="DATA", help=f"new records: {FORMATS}")
     add_reading(parser)
@@ -40,7 +43,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.adaptation.reading import read_records
     from dpswd.estimators.adapter import PrivateAdapter
 
-    adapter = PrivateAdapter.load(arguments.classifier)
+    path = arguments.classifier
+    if path.is_dir():
+        path = path / "classifier.pt"
+    adapter = PrivateAdapter.load(path)
     classifier = adapter.classifier_
     target = read_records(
         arguments.data,

@@ -42,6 +42,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
+# Options that say what a new bundle holds.
+_OF_NEW_BUNDLE = ("out", "n", "proportions", "generator", "licence", "title")
+
+
+def _refuse_other_options(arguments: Namespace) -> None:
+    """Refuse options beside ``--reseal``, which changes nothing but the manifest."""
+    options_of_bundle = [name for name in _OF_NEW_BUNDLE if getattr(arguments, name)]
+    if options_of_bundle:
+        option = "-n" if options_of_bundle[0] == "n" else f"--{options_of_bundle[0]}"
+        raise InputError(
+            f"Expected --reseal alone, got {option}, too, which is of a new bundle; leave one of "
+            "them out."
+        )
+
+
 def run(arguments: Namespace) -> dict[str, Any]:
     if not arguments.reseal and arguments.out is None:
         raise InputError("Expected --out BUNDLE, the new folder to publish, got none; pass it.")
@@ -49,6 +64,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.files.publish import publish, reseal
 
     if arguments.reseal:
+        _refuse_other_options(arguments)
         fingerprint = reseal(arguments.run_dir)
         return {"bundle": str(arguments.run_dir), "fingerprint": fingerprint}
     bundle = publish(

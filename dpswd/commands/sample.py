@@ -10,6 +10,7 @@ from typing import Any
 from dpswd._files import check_new
 from dpswd._validate import at_least
 from dpswd.commands._options import synthetic_line
+from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,6 +50,11 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_new(arguments.out)
     if arguments.seed is not None:
         at_least(0, seed=arguments.seed)
+    if arguments.labels is not None and arguments.proportions is not None:
+        raise InputError(
+            "Expected --labels or --proportions, got both; leave --proportions out, as the stated "
+            "classes are drawn equally often."
+        )
     # These modules import torch, which the help of the command does not need.
     import numpy as np
 

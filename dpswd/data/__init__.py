@@ -34,6 +34,18 @@ class _Reader:
 
 
 _ARROW_READER = _Reader(read_arrow, frozenset({"classes", "target", "unit", "columns"}))
+# What to do with a file of another type, by its ending.
+_REMEDIES = {
+    ".pt": "draw records from a generator.pt by dpswd sample, and read those",
+    ".xlsx": "save the sheet as .csv",
+    ".xls": "save the sheet as .csv",
+    ".ods": "save the sheet as .csv",
+    ".zip": "unpack it",
+    ".gz": "unpack it",
+    ".tar": "unpack it",
+    ".png": "pass the folder of the images",
+    ".jpg": "pass the folder of the images",
+}
 _READERS = {  # by ending; that of a folder is empty
     "": _Reader(read_images, frozenset({"size", "channels", "classes", "unit"})),
     ".npz": _Reader(read_arrays, frozenset({"classes", "unit"})),
@@ -190,17 +202,29 @@ def _read(data: str | Path, options: ReadOptions, unused: Set[str] = frozenset()
     return records
 
 
+def _refuse_run(path: Path) -> None:
+    """Refuse the directory of a run or a bundle, whose files are not all records."""
+    if not (path / "ledger.jsonl").is_file():
+        return
+    records = [*sorted(path.glob("synthetic.*")), *sorted(path.glob("data/train*"))]
+    remedy = "pass the records that the run has read, or records drawn by dpswd sample"
+    if records:
+        remedy = f"pass its synthetic records, {records[0]}"
+    raise InputError(f"Expected records, got {path}, the directory of a run; {remedy}.")
+
+
 def _reader_of(path: Path) -> _Reader:
     """Return the reader of a folder or file."""
     suffix = path.suffix.lower()
     if path.is_dir():
+        _refuse_run(path)
         suffix = ".npz" if has_arrays(path) else ""
     elif not suffix:
         suffix = path.name
     if suffix not in _READERS:
         raise InputError(
             "Expected a folder of images, .npz, .npy, .csv, .parquet or .feather, got "
-            f"{path.name}; unpack or convert it, or pass its arrays to PrivateRecords."
+            f"{path.name}; {_REMEDIES.get(suffix, 'convert it to one of these')}."
         )
     return _READERS[suffix]
 
@@ -210,7 +234,10 @@ def _refuse_unknown_options(data: str | Path, options: ReadOptions, known: Set[s
     for name in _OPTIONS:
         value = getattr(options, name)
         if value is not None and name not in known:
-            raise InputError(f"Expected no {name} for {data}, got {name}={value!r}; leave it out.")
+            remedy = "leave it out"
+            if name == "classes" and Path(data).suffix == ".npy":
+                remedy = "write records and labels to one .npz, or leave them out"
+            raise InputError(f"Expected no {name} for {data}, got {name}={value!r}; {remedy}.")
 
 
 def _read_benchmark(data: str, options: ReadOptions, unused: Set[str]) -> ReadRecords:

@@ -181,8 +181,9 @@ def _torchvision(name: str, root: Path, *, train: bool, download: bool) -> Recor
     except Exception as error:  # torchvision raises many types on missing and damaged files
         reason = " ".join(str(error).split()).split(". ")[0]
         raise InputError(
-            f"Expected readable files of {name} under {root}, got: {reason}; pass root (--root), "
-            "set DPSWD_DATA, or let torchvision fetch them by dpswd.data.read(..., download=True)."
+            f"Expected readable files of {name} under {root}, got: {reason}; pass root= (--root), "
+            "set DPSWD_DATA, or let torchvision fetch them, by dpswd.data.read(..., download=True) "
+            "in Python or by dpswd fit --data.download true."
         ) from None
     values = torch.as_tensor(data.data)
     labels = torch.as_tensor(data.targets).long()

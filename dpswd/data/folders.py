@@ -19,6 +19,7 @@ from torch import Tensor
 from dpswd._arrays import Unreadable
 from dpswd._labels import Labels, as_classes
 from dpswd._layout import Array
+from dpswd._memory import check_record_size
 from dpswd._progress import with_progress_bar
 from dpswd._public_facts import taken_from_records
 from dpswd._validate import at_least
@@ -68,15 +69,17 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
     if not listing.images:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     classes = _class_folders(path, listing, options)
-    has_labels = options.labelled and len(classes) > 1
+    is_flat = classes == ["."]
+    has_labels = options.labelled and len(classes) >= options.min_classes and not is_flat
     form = _form_of(path, listing.images, options)
+    check_record_size((form.channels, form.size, form.size), "state a smaller size")
     public_facts: dict[str, Any] = {}
     if options.size is None:
         public_facts["size"] = form.size
     if options.channels is None:
         public_facts["channels"] = form.channels
     if options.classes is None and has_labels:
-        public_facts["classes"] = as_classes(classes)
+        public_facts["classes"] = as_classes(classes, min_classes=options.min_classes)
     notices: tuple[str, ...] = ()
     if public_facts:
         notices = (taken_from_records(**public_facts),)
@@ -137,7 +140,8 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
             folders = sorted({_class_of(image, options) for image in listing.images})
             place = "folders of persons within folders of classes"
     else:
-        folders = [str(name) for name in as_classes(options.classes)]
+        names = as_classes(options.classes, min_classes=options.min_classes)
+        folders = [str(name) for name in names]
         place = f"the folders {', '.join(folders)}"
     known = set(folders)
     for image in listing.images:
@@ -152,7 +156,7 @@ def _labels(images: Sequence[str], folders: list[str], options: ReadOptions) -> 
     """Return the classes of images by their folders."""
     numbers = {folder: number for number, folder in enumerate(folders)}
     labels = [numbers[_class_of(image, options)] for image in images]
-    return Labels(torch.tensor(labels), as_classes(folders))
+    return Labels(torch.tensor(labels), as_classes(folders, min_classes=options.min_classes))
 
 
 def _class_of(image: str, options: ReadOptions) -> str:

@@ -212,8 +212,14 @@ def report_name(path: Path) -> str:
     return path.resolve().stem.encode("utf-8", "replace").decode()
 
 
+# In NumPy's sentence about a file that may run code.
+_OBJECTS = "allow_pickle"
+
+
 @contextmanager
-def damaged_as_input_error(path: Path, reason: str = "") -> Iterator[None]:
+def damaged_as_input_error(
+    path: Path, reason: str = "", remedy: str = "write it again"
+) -> Iterator[None]:
     """Turn the errors of readers on a damaged file into an InputError.
 
     They are those of NumPy, zipfile, csv and pyarrow.
@@ -222,6 +228,7 @@ def damaged_as_input_error(path: Path, reason: str = "") -> Iterator[None]:
         path: The file.
         reason: What is said of the file. Errors of tables have parts of cells in their text, those
             of NumPy do not.
+        remedy: What to do.
     """
     try:
         yield
@@ -232,6 +239,7 @@ def damaged_as_input_error(path: Path, reason: str = "") -> Iterator[None]:
             reason = error.strerror
         if not reason:
             reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
-        raise InputError(
-            f"Expected a readable file at {path}, got: {reason}; write it again."
-        ) from None
+        if _OBJECTS in reason:
+            reason = "an array of Python objects"
+            remedy = "save numbers, all records of one shape"
+        raise InputError(f"Expected a readable file at {path}, got: {reason}; {remedy}.") from None

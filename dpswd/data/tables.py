@@ -32,11 +32,14 @@ from dpswd.records import table_records
 TARGET = "name the column of classes by target= (--target)"
 UNIT = "name the column of persons by unit= (--unit)"
 _NO_TABLE = "text that is not UTF-8, or no table of cells"
+_WRITE_TABLE = "save the table as .csv in UTF-8"
 _ADD_NAMES = "write a line of names above the records"
 
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _DELIMITERS = ",;\t"
 _LINES_AT_ONCE = 20_000  # whose text is in memory
+_STRAY = 0.01  # share of cells with text up to which a column is one of numbers
+_FEWEST = 10  # cells from which on the share says something
 _MAX_MESSAGE = 200  # characters of names of columns in a message
 
 
@@ -76,7 +79,7 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
     header = _header(next(lines, []), path)
     if not header:
         raise InputError(f"Expected names of columns on the first line of {path}; {_ADD_NAMES}.")
-    columns = _columns(list(lines), header, path)
+    columns = _columns(list(lines), header, path, 1)
     return {str(name): cells for name, cells in columns.items()}
 
 
@@ -92,9 +95,11 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     header: list[str] = []
     if lines:
         header = _header(lines[0], path)
+    n_names = 0
     if header:
+        n_names = 1
         del lines[0]
-    columns = _columns(lines, header, path)
+    columns = _columns(lines, header, path, n_names)
     labels = None
     if options.target is not None:
         if options.target not in columns:
@@ -104,7 +109,7 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
             )
         cells = columns.pop(options.target)
         if options.labelled:
-            labels = _labels(cells, options, path)
+            labels = _labels(cells, options, path, n_names)
     unit_names = None
     if options.unit is not None:
         if options.unit not in columns:
@@ -113,8 +118,10 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
                 f"{options.unit!r}; name the column of the person of each record."
             )
         unit_names = columns.pop(options.unit)
-    _check_numbers(columns, options, path)
+    _check_numbers(columns, options, path, n_names)
     rows = np.array([[_number(cell) for cell in column] for column in columns.values()]).T
+    if options.unreadable == "refuse":
+        _check_finite(rows, list(columns), path, n_names)
     layout = Layout(
         dtypes=("float32",) * len(columns), columns=tuple(columns), target=options.target
     )
@@ -153,7 +160,7 @@ def _read_cells(path: Path, options: ReadOptions, table: Table) -> ReadRecords:
     n_lines = 0
     block = list(islice(lines, _LINES_AT_ONCE))
     while block:
-        columns = _columns(block, header, path)
+        columns = _columns(block, header, path, n_lines + 1)
         if options.target is not None:
             label_cells += columns.pop(options.target)
         if options.unit is not None:
@@ -166,7 +173,7 @@ def _read_cells(path: Path, options: ReadOptions, table: Table) -> ReadRecords:
         raise InputError(f"Expected a table with records in {path}, got none.")
     labels = None
     if options.target is not None and options.labelled:
-        labels = _labels(label_cells, options, path)
+        labels = _labels(label_cells, options, path, 1)
     values, layout = table_records(np.concatenate(numbers), table)
     return ReadRecords(
         report_name(path),
@@ -185,7 +192,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
     that one record would hide others. A line break in a cell is therefore refused.
     """
     with (
-        damaged_as_input_error(path, _NO_TABLE),
+        damaged_as_input_error(path, _NO_TABLE, _WRITE_TABLE),
         path.open(newline="", encoding="utf-8-sig") as file,
     ):
         first_line = file.readline()
@@ -211,6 +218,24 @@ def _lines(path: Path) -> Iterator[list[str]]:
             )
 
 
+def _place(path: Path, position: int) -> str:
+    """Return where in a file the cells of a line stand, for a message.
+
+    Args:
+        path: The file.
+        position: How many lines with cells stand above it; empty lines do not count.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        n_above = 0
+        for line in reader:
+            if line and n_above == position:
+                return f"on line {reader.line_num}"
+            if line:
+                n_above += 1
+    return "in the file"
+
+
 def _header(line: list[str], path: Path) -> list[str]:
     """Return the names on the first line of a table.
 
@@ -231,16 +256,21 @@ def _header(line: list[str], path: Path) -> list[str]:
 
 
 def _columns(
-    lines: list[list[str]], header: list[str], path: Path
+    lines: list[list[str]], header: list[str], path: Path, n_above: int
 ) -> dict[str | int, tuple[str, ...]]:
-    """Return the cells of each column by its name, or by its position without names."""
+    """Return the cells of each column by its name, or by its position without names.
+
+    ``n_above`` lines with cells stand above the lines in the file.
+    """
     if not lines:
         raise InputError(f"Expected a table with records in {path}, got none.")
     width = len(header or lines[0])
-    if any(len(line) != width for line in lines):
-        raise InputError(
-            f"Expected lines of {width} cells in {path}, got a line with more or less; mend it."
-        )
+    for position, line in enumerate(lines, n_above):
+        if len(line) != width:
+            raise InputError(
+                f"Expected {width} cells on every line of {path}, got {len(line)} "
+                f"{_place(path, position)}; correct the line."
+            )
     names: list[str | int] = [*header]
     if not header:
         names = [*range(width)]
@@ -259,18 +289,28 @@ def _columns(
     return columns
 
 
-def _labels(cells: Sequence[str], options: ReadOptions, path: Path) -> Labels:
-    """Read the column of classes, each cell by itself."""
+def _labels(cells: Sequence[str], options: ReadOptions, path: Path, n_above: int) -> Labels:
+    """Read the column of classes, each cell by itself.
+
+    ``n_above`` lines with cells stand above the first cell in the file.
+    """
     keys = [label_key(cell) for cell in cells]
     stated_keys: set[Key] = set()
     if options.classes is not None:
         stated_keys.update(label_key(name) for name in as_classes(options.classes))
-    for cell, key in zip(cells, keys, strict=True):
+    for position, (cell, key) in enumerate(zip(cells, keys, strict=True), n_above):
         is_missing = cell.strip().lower() in _MISSING and key not in stated_keys
         if is_missing and not options.missing_is_class:
             raise InputError(
-                f"Expected a class in every line of {path}, got an empty cell; give it a class of "
-                "its own."
+                f"Expected a class in column {options.target} on every line of {path}, got an "
+                f"empty cell {_place(path, position)}; give it a class of its own."
+            )
+        if stated_keys and key not in stated_keys:
+            names = ", ".join(map(str, options.classes or ()))[:_MAX_MESSAGE]
+            raise InputError(
+                f"Expected the classes {names} in column {options.target} of {path}, got one "
+                f"{_place(path, position)} that is not listed; add it to classes= (--classes), or "
+                "correct the cell."
             )
     return as_labels(
         keys,
@@ -281,12 +321,17 @@ def _labels(cells: Sequence[str], options: ReadOptions, path: Path) -> Labels:
 
 
 def _check_numbers(
-    columns: dict[str | int, tuple[str, ...]], options: ReadOptions, path: Path
+    columns: dict[str | int, tuple[str, ...]], options: ReadOptions, path: Path, n_above: int
 ) -> None:
-    """Refuse a table without columns of numbers, or with columns of text."""
+    """Refuse a table without columns of numbers, or with columns of text.
+
+    ``n_above`` lines with cells stand above the columns in the file.
+    """
     text_columns = [str(name) for name, cells in columns.items() if not all(map(_is_number, cells))]
     if columns and not text_columns:
         return
+    if len(text_columns) == 1:
+        _refuse_stray_text(columns, text_columns[0], path, n_above)
     remedy = MIXED
     if options.unit is None:
         remedy = f"{UNIT}; {remedy}"
@@ -296,6 +341,33 @@ def _check_numbers(
     raise InputError(
         f"Expected columns of numbers in {path}, got text or mixed types ({names}); {remedy}."
     )
+
+
+def _refuse_stray_text(
+    columns: dict[str | int, tuple[str, ...]], column: str, path: Path, n_above: int
+) -> None:
+    """Refuse text in few cells of a column of numbers: a mistake in these cells."""
+    cells_by_name = {str(name): cells for name, cells in columns.items()}
+    cells = cells_by_name[column]
+    positions = [position for position, cell in enumerate(cells) if not _is_number(cell)]
+    if len(cells) >= _FEWEST and len(positions) <= max(1, _STRAY * len(cells)):
+        raise InputError(
+            f"Expected numbers in column {column} of {path}, got text in {len(positions)} of "
+            f"{len(cells)} cells, first {_place(path, n_above + positions[0])}; correct the cells, "
+            "or state what the column holds by columns= (--columns FILE)."
+        )
+
+
+def _check_finite(rows: Array, names: list[str | int], path: Path, n_above: int) -> None:
+    """Refuse a table (N, d) with missing cells, NaN or inf."""
+    positions, columns = np.nonzero(~np.isfinite(rows))
+    if len(positions):
+        raise InputError(
+            f"Expected a number in every cell of {path}, got a missing one, NaN or inf in column "
+            f"{names[columns[0]]} {_place(path, n_above + int(positions[0]))}; state missing cells "
+            'by columns= (--columns FILE), or pass unreadable="zero" (--unreadable zero), which '
+            "maps the whole record to zeros. Do not drop it: the number of records is public."
+        )
 
 
 def _number(cell: str) -> float:

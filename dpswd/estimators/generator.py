@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from dpswd._labels import class_array
 from dpswd._layout import Layout
+from dpswd._memory import check_drawing, check_record_size
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, positive, real
 from dpswd.errors import InputError
@@ -171,6 +172,11 @@ class PrivateGenerator(OneShot):
         if self.shapes is not None:
             records = records.as_shapes(self.shapes)
         _check_device(self.device)
+        if self.centre is not None and len(records.shape) == 3 and not 0 <= self.centre <= 1:
+            raise InputError(
+                f"Expected centre in [0, 1], as the pixels of images, got centre={self.centre}; "
+                "0.5 is the default."
+            )
         public_constants: dict[str, Any] = {**_effective_constants(constants, records.shape)}
         if self.shapes is not None:
             public_constants["shapes"] = self.shapes
@@ -220,6 +226,7 @@ class PrivateGenerator(OneShot):
         """
         generator: Generator = self._fitted()
         at_least(1, n=n)
+        check_drawing(n, generator.sample_shape)
         if proportions is None:
             proportions = default_proportions(generator.sample_shape)
         with seeded(self._sample_seed()):
@@ -310,6 +317,7 @@ class PrivateGenerator(OneShot):
         if self.structure is not None:
             return self.structure
         record_shape = channels_first(shape)
+        check_record_size(record_shape, "map every record to fewer numbers first")
         has_bounds = self.bounds is not None or self.columns is not None
         # c records of a person that change together need c times the noise.
         mu = self._mu() / self.per_unit

@@ -43,12 +43,15 @@ def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, 
         _check_size(content, path, kind)
         yield content
     except OSError as error:
-        raise InputError(f"Expected a {kind} at {path}, got: {error.strerror}.") from None
+        raise InputError(
+            f"Expected a {kind} at {path}, got: {error.strerror}; pass the {kind}.pt of a run."
+        ) from None
     except InputError:
         raise
     except Exception:  # torch.load raises many types on damaged files
         raise InputError(
-            f"Expected a {kind} written by dpswd at {path}, got a file that is not one."
+            f"Expected a {kind} written by dpswd at {path}, got a file of another kind or a "
+            f"damaged one; pass the {kind}.pt of a run, or restore a copy of it."
         ) from None
 
 

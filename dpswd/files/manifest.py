@@ -71,7 +71,7 @@ class Manifest:
         except OSError as error:
             raise InputError(
                 f"Expected a bundle of dpswd publish with {MANIFEST} at {bundle}, got: "
-                f"{error.strerror}."
+                f"{error.strerror}; pass the folder that dpswd publish has written."
             ) from None
         values: Any = None
         with contextlib.suppress(ValueError, RecursionError):

@@ -180,14 +180,18 @@ class GeneratorModule(KeepsRelease):
             self.generator = generator.with_directions(plan.n_directions)
 
     def on_fit_start(self) -> None:
-        """Raise an InputError if the generator has other classes than the records."""
+        """Raise an InputError if records and generator differ in shape or classes."""
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
-        if records is None or self.labels == "none":
+        if records is None:
+            return
+        _check_shape(records.shape, self.generator)
+        if self.labels == "none":
             return
         if records.n_classes != self.generator.n_classes:
             raise InputError(
                 f"Expected n_classes={records.n_classes} of the generator, as the data, "
-                f"got {self.generator.n_classes}; set model.generator.n_classes."
+                f"got {self.generator.n_classes}; set --model.generator.n_classes "
+                f"{records.n_classes}."
             )
 
     def on_train_start(self) -> None:
@@ -266,6 +270,16 @@ class GeneratorModule(KeepsRelease):
         return with_schedule(optimiser, schedule)
 
 
+def _check_shape(shape: tuple[int, ...], generator: Generator) -> None:
+    """Refuse records of another shape, before a ledger is written."""
+    if tuple(shape) != tuple(generator.sample_shape):
+        raise InputError(
+            f"Expected records of shape {generator.sample_shape}, which the generator of the "
+            f"config draws, got {tuple(shape)}; read such records (--data.size, --data.channels), "
+            "or set the shapes of generator and features in the config."
+        )
+
+
 class MomentModule(L.LightningModule):
     """Trains a generator to match released moments, which is not DP-SWD.
 
@@ -306,6 +320,12 @@ class MomentModule(L.LightningModule):
         self.batch_size = batch_size
         self.lr = lr
         self.matcher = MomentMatcher(_frequencies_of(generator), generator.n_classes, pooled=pooled)
+
+    def on_fit_start(self) -> None:
+        """Raise an InputError if the generator has another shape than the records."""
+        records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
+        if records is not None:
+            _check_shape(records.shape, self.generator)
 
     def on_train_start(self) -> None:
         """Make the releases and start the generator at them.

@@ -304,7 +304,8 @@ def _feature_map(
     if radius is None:
         raise InputError(
             "Expected public limits of every column of the vectors, got none; pass "
-            "bounds=[(low, high), ...] (--bounds FILE), or radius, a guess of the norm of a vector."
+            "bounds=[(low, high), ...] (--bounds FILE), or radius= (--radius), a guess of the "
+            "norm of a vector."
         )
     return Flatten(records.shape, centre or 0.0, radius)
 

@@ -3,8 +3,7 @@
 The second moments of D dimensions are D x D numbers, and their eigenvectors take D^3 operations.
 """
 
-import os
-
+from dpswd._memory import GIGABYTE, PART, machine_memory
 from dpswd.errors import InputError
 from dpswd.mixture.structure import Structure
 
@@ -15,11 +14,8 @@ __all__ = ["check_memory", "cost_line", "memory_of_fit", "seconds_of_fit"]
 _MATRICES = 16
 # Seconds of a core over D^3: 6 to 11 s were measured at D = 2,000, and 15 s at D = 3,000.
 _SECONDS = 1.5e-9
-# Part of the memory of the machine that a fit may take.
-_PART = 0.8
 # Dimensions from which on memory and time are worth a line.
 _WIDE = 1000
-_GIGABYTE = 1e9
 
 
 def memory_of_fit(structure: Structure) -> float:
@@ -45,7 +41,7 @@ def cost_line(structure: Structure) -> str | None:
     """
     if structure.dim < _WIDE:
         return None
-    gigabytes = memory_of_fit(structure) / _GIGABYTE
+    gigabytes = memory_of_fit(structure) / GIGABYTE
     seconds = seconds_of_fit(structure)
     return (
         f"The fit needs at most about {gigabytes:.1f} GB of memory besides the records, and "
@@ -64,23 +60,15 @@ def check_memory(structure: Structure, memory: float | None = None) -> None:
         InputError: If the memory does not suffice. The message has the number that would.
     """
     if memory is None:
-        memory = _memory_of_machine()
+        memory = machine_memory()
     needed = memory_of_fit(structure)
-    if needed <= _PART * memory:
+    if needed <= PART * memory:
         return
-    largest = int(structure.dim * (_PART * memory / needed) ** 0.5)
+    largest = int(structure.dim * (PART * memory / needed) ** 0.5)
     raise InputError(
         f"Expected records of at most {largest:,} numbers on this machine of "
-        f"{memory / _GIGABYTE:.0f} GB, got {structure.dim:,}, whose second moment needs "
-        f"{needed / _GIGABYTE:.0f} GB ({structure.n_surviving:,} directions are above the noise); "
+        f"{memory / GIGABYTE:.0f} GB, got {structure.dim:,}, whose second moment needs "
+        f"{needed / GIGABYTE:.0f} GB ({structure.n_surviving:,} directions are above the noise); "
         "map every record to fewer numbers first, by principal directions of public records or by "
         "leaving columns out."
     )
-
-
-def _memory_of_machine() -> float:
-    """Return the bytes of physical memory; infinite where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return float("inf")

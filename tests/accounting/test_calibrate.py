@@ -243,6 +243,14 @@ def test_calibrate_sigma_refuses_less_than_an_accountant_can_prove():
     calibrate_sigma(ROWS, **PLAN, target_epsilon=0.012, **target)  # control
 
 
-def test_mu_of_epsilon_refuses_an_extreme_budget():
-    with pytest.raises(InputError, match="epsilon"):
-        mu_of_epsilon(1e12, 1e-5)
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.999])
+@pytest.mark.parametrize("epsilon", [1e6, 1e12, 1e160, 1e300])
+def test_mu_of_epsilon_refuses_an_extreme_budget(epsilon, delta):
+    with pytest.raises(InputError, match="at most 450,000"):
+        mu_of_epsilon(epsilon, delta)
+    assert mu_of_epsilon(450_000, delta) <= 1000  # control
+
+
+def test_mu_of_epsilon_refuses_a_budget_for_nothing():
+    with pytest.raises(InputError, match="larger epsilon"):
+        mu_of_epsilon(1e-13, 1e-30)

@@ -1,11 +1,15 @@
 """Tables of numbers: what is read, taken, refused."""
 
 import sys
+import tempfile
+from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
-from factories import check_refusal, opened
+from factories import check_refusal, fuzz, opened
 
 from dpswd.data import read
+from dpswd.errors import InputError
 
 TABLE = "age,weight,smokes,sick\n31,70.5,0,yes\n64,80,1,no\n50,,1,no\n"
 
@@ -105,3 +109,36 @@ def test_labels_in_a_table_are_read_one_by_one(tmp_path):
     """Numbers and names side by side; without stated classes all of them are taken."""
     handle = table(tmp_path, "a,b\n1,3\n2,x\n3,1\n", target="b")
     assert (handle.classes, opened(handle)[1].tolist()) == ([1, 3, "x"], [1, 2, 0])
+
+
+@fuzz(
+    60,
+    n_lines=st.integers(10, 30),
+    place=st.integers(0, 9),
+    empty=st.sets(st.integers(1, 8)),
+    mistake=st.sampled_from(["text", "missing", "long", "short", "class", "no class"]),
+    delimiter=st.sampled_from(",;\t"),
+)
+def test_a_refusal_names_the_line_and_no_value(n_lines, place, empty, mistake, delimiter):
+    lines = [["7.25", "8.5", ("yes", "no")[number % 2]] for number in range(n_lines)]
+    wrong = {
+        "text": ["secret", "8.5", "yes"],
+        "missing": ["7.25", "", "yes"],
+        "long": ["7.25", "8.5", "yes", "secret"],
+        "short": ["7.25", "8.5"],
+        "class": ["7.25", "8.5", "secret"],
+        "no class": ["7.25", "8.5", ""],
+    }
+    lines[place] = wrong[mistake]
+    text = [delimiter.join(cells) for cells in [["a", "b", "sick"], *lines]]
+    line = place + 2
+    for position in sorted(empty, reverse=True):  # empty lines do not count as records
+        text.insert(position, "")
+        line += position <= place + 1
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "x.csv"
+        path.write_text("\n".join(text) + "\n")
+        with pytest.raises(InputError) as caught:
+            read(path, target="sick", classes=["no", "yes"])
+    assert f" on line {line}" in str(caught.value)
+    assert not any(value in str(caught.value) for value in ("secret", "7.25", "8.5"))

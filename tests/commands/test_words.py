@@ -1,0 +1,38 @@
+"""Sentences of the library in the words of the command line."""
+
+import re
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from dpswd.commands._words import in_options, in_options_of_fit
+
+NAMES = st.from_regex(r"[a-z]{2,8}(_[a-z]{2,8})?", fullmatch=True)
+VALUES = st.sampled_from(["", "3", "0.5", '"zero"', "'light'", "[(low, high), ...]", "None"])
+PLAIN = st.sampled_from(["Expected numbers", "got none;", "pass it", "at a/b.pth", "of x, y"])
+
+
+@given(name=NAMES, value=VALUES, before=PLAIN, after=PLAIN)
+def test_an_argument_becomes_its_option(name, value, before, after):
+    option = "--" + name.replace("_", "-")
+    sentence = in_options(f"{before} {name}={value} ({option} X), {after}.")
+    assert sentence == f"{before} {option} X, {after}."
+
+
+@given(name=NAMES, before=PLAIN)
+def test_a_name_becomes_the_option_of_that_name_alone(name, before):
+    option = "--" + name.replace("_", "-")
+    assert in_options(f"{before} {name} ({option}).") == f"{before} {option}."
+    assert in_options(f"{before} {name} (--other).") == f"{before} {name} (--other)."
+
+
+@given(name=NAMES, value=VALUES, before=PLAIN)
+def test_options_of_fit_have_a_group(name, value, before):
+    option = "--" + name.replace("_", "-")
+    sentence = in_options_of_fit(f"{before} {name}={value} ({option}).")
+    assert re.search(rf"--(data|privacy)\.{name}\.$", sentence)
+
+
+def test_the_budget_is_named_by_its_options():
+    assert in_options("use a smaller target_epsilon.") == "use a smaller --epsilon."
+    assert in_options_of_fit("raise target_delta.") == "raise --privacy.target_delta."
