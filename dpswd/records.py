@@ -12,7 +12,7 @@ as its *entries*; without units, the entries are the records.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -22,17 +22,17 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable, as_records
+from dpswd._cells import cells_as_records, check_unreadable, frame_table, say_left_out
 from dpswd._frames import as_pandas, frame_package
 from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
-from dpswd._public_facts import ONE_RECORD, taken_from_records
+from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import at_least, choice, real
 from dpswd.bins import KINDS, Bins, Bounds
-from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.features.shapes import check_shapes, to_distances
-from dpswd.units import Units
+from dpswd.units import Units, without_units
 
 __all__ = ["PrivateBatch", "PrivateRecords", "Records"]
 
@@ -530,154 +530,6 @@ def _stored_shapes(stored: Stored, ink: str) -> Stored:
     return replace(
         stored, read=read_distances, dtype=torch.uint8, key=f"{stored.key}, shapes {ink}"
     )
-
-
-def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
-    """Return records without a column of units, and the unit of each record.
-
-    The units are returned by name.
-    """
-    if unit is None:
-        if per_unit != 1:
-            raise InputError(
-                f"Expected unit, the person of every record, with per_unit={per_unit!r}, got none; "
-                "pass unit=."
-            )
-        return X, None
-    if isinstance(unit, str):
-        if not hasattr(X, "columns") or unit not in X.columns:
-            raise InputError(
-                f"Expected unit={unit!r} to be a column of a DataFrame X, got no such column; "
-                "pass its name, or an array with the unit of every record."
-            )
-        column = X[unit]
-        if column.ndim != 1:
-            raise InputError(f"Expected one column {unit!r} in X, got several; rename the others.")
-        return X.drop(columns=[unit]), column.tolist()
-    if hasattr(unit, "tolist"):
-        unit = unit.tolist()
-    if not isinstance(unit, Iterable):
-        raise InputError(
-            f"Expected unit as an array with the unit of every record, got {unit!r}; pass an "
-            f"array, or the name of a column of a DataFrame."
-        )
-    return X, list(unit)
-
-
-def check_unreadable(unreadable: Unreadable) -> None:
-    """Refuse ``unreadable="zero"`` beside facts of columns.
-
-    These facts say what a cell can be.
-    """
-    if unreadable == "zero":
-        raise InputError(
-            "Expected unreadable='refuse' (--unreadable refuse) with facts of columns, got 'zero'; "
-            "state missing cells by missing of their column."
-        )
-
-
-def frame_table(X: Any, columns: Any) -> tuple[Table, str]:
-    """Return the public facts of the columns of a DataFrame.
-
-    Return also the line about its types. The types are facts of all records: one missing cell makes
-    floats of a column of integers.
-    """
-    check_frame(X)
-    table_of_user = Table.of(columns)
-    dtypes = {str(name): str(dtype) for name, dtype in zip(X.columns, X.dtypes, strict=True)}
-    table = table_of_user.with_dtypes(dtypes)
-    pairs = zip(table_of_user.included, table.included, strict=True)
-    types = [f"{of_frame.name} {of_frame.dtype}" for column, of_frame in pairs if not column.dtype]
-    notice = ""
-    if types:
-        notice = taken_from_records(dtype=types)
-    return table, notice
-
-
-def check_frame(X: Any) -> None:
-    """Refuse what is no DataFrame, and one with repeated names."""
-    if not (hasattr(X, "columns") and hasattr(X, "iloc")):
-        raise InputError(
-            f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
-            "whose columns have names."
-        )
-    if len(set(map(str, X.columns))) < len(X.columns):
-        raise InputError(
-            "Expected different names of the columns of X, got a repeated one; rename a column."
-        )
-
-
-def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:
-    """Return the numbers (N, d) of the cells of a DataFrame, and their layout."""
-    check_types(table)
-    return table_records(frame_numbers(X, table), table)
-
-
-def frame_numbers(X: Any, table: Table) -> Array:
-    """Return the numbers (N, d) of the cells of a DataFrame, in float64.
-
-    Raises:
-        InputError: If X is no DataFrame or has other columns, or a cell does not fit.
-    """
-    check_frame(X)
-    cells: dict[str, list[Any]] = {}
-    for name in map(str, X.columns):
-        cells[name] = []
-        if name not in table.left_out:
-            cells[name] = python_cells(X[name].tolist, name, "X")
-    return table.numbers(cells, "X", first_line=0)
-
-
-def python_cells(convert: Callable[[], list[Any]], name: str, data: str) -> list[Any]:
-    """Return the cells of a column as values of Python.
-
-    Args:
-        convert: Function that converts the cells.
-        name: Name of the column, for messages.
-        data: Name of the table, for messages.
-
-    Raises:
-        InputError: If Python has no value for a cell, such as a date after the year 9999.
-    """
-    try:
-        return convert()
-    except (ArithmeticError, ValueError):
-        raise InputError(
-            f"Expected cells that Python can hold in column {name} of {data}, got another one, "
-            "such as a date outside of the years 1 to 9999; correct it."
-        ) from None
-
-
-def check_types(table: Table) -> None:
-    """Refuse bounds and categories that the types of their columns cannot hold."""
-    bounds = torch.tensor(table.bounds, dtype=torch.float32).T
-    try:
-        _table_layout(table).restore(bounds)
-        table.check_types()
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(
-            "Expected facts of the columns that fit their types in X, got bounds or categories "
-            "that a type cannot hold; correct them, or convert the column."
-        ) from None
-
-
-def table_records(numbers: Array, table: Table) -> tuple[Tensor, Layout]:
-    """Return the numbers (N, d) of cells as records, and their layout."""
-    if not len(numbers):
-        raise InputError("Expected a table with records, got none.")
-    return torch.from_numpy(numbers.astype(np.float32)), _table_layout(table)
-
-
-def _table_layout(table: Table) -> Layout:
-    """Return the layout of a table whose columns have facts."""
-    names = tuple(table.names)
-    return Layout(dtypes=("float64",) * len(names), columns=names, table=table)
-
-
-def say_left_out(table: Table) -> None:
-    """Say which columns are left out, as the user stated."""
-    if table.left_out:
-        say(f"Left out, as stated: {', '.join(table.left_out)} (identifier).")
 
 
 class PrivateBatch(_Handle):

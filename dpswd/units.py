@@ -6,7 +6,7 @@ docs/theory/units.md.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -98,3 +98,35 @@ def _key(name: Any) -> Key:
             "give such a record a unit of its own."
         )
     return key
+
+
+def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
+    """Return records without a column of units, and the unit of each record.
+
+    The units are returned by name.
+    """
+    if unit is None:
+        if per_unit != 1:
+            raise InputError(
+                f"Expected unit, the person of every record, with per_unit={per_unit!r}, got none; "
+                "pass unit=."
+            )
+        return X, None
+    if isinstance(unit, str):
+        if not hasattr(X, "columns") or unit not in X.columns:
+            raise InputError(
+                f"Expected unit={unit!r} to be a column of a DataFrame X, got no such column; "
+                "pass its name, or an array with the unit of every record."
+            )
+        column = X[unit]
+        if column.ndim != 1:
+            raise InputError(f"Expected one column {unit!r} in X, got several; rename the others.")
+        return X.drop(columns=[unit]), column.tolist()
+    if hasattr(unit, "tolist"):
+        unit = unit.tolist()
+    if not isinstance(unit, Iterable):
+        raise InputError(
+            f"Expected unit as an array with the unit of every record, got {unit!r}; pass an "
+            f"array, or the name of a column of a DataFrame."
+        )
+    return X, list(unit)

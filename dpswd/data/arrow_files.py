@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from dpswd._arrays import as_records
+from dpswd._cells import check_types, frame_table, python_cells, table_records
 from dpswd._frames import ARROW_FORMATS, arrow_to_pandas, require
 from dpswd._labels import Labels, as_labels
 from dpswd.columns import Table
 from dpswd.data.reading import ReadOptions, ReadRecords, damaged_as_input_error, report_name
 from dpswd.errors import InputError
-from dpswd.records import check_types, frame_table, python_cells, table_records
 
 _ROWS_AT_ONCE = 20_000  # whose cells are in memory as objects of Python
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable
+from dpswd._cells import check_unreadable, say_left_out
 from dpswd._labels import MIN_CLASSES, Labels
 from dpswd._layout import Layout
 from dpswd._progress import say
@@ -21,7 +22,7 @@ from dpswd._public_facts import taken_from_records
 from dpswd._validate import choice
 from dpswd.columns import Table
 from dpswd.errors import InputError
-from dpswd.records import PrivateRecords, Records, Stored, check_unreadable, say_left_out
+from dpswd.records import PrivateRecords, Records, Stored
 from dpswd.units import Units
 
 # NumPy, zipfile and csv raise these on damaged files.

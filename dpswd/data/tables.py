@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dpswd._arrays import MIXED, convert
+from dpswd._cells import table_records
 from dpswd._frames import ARROW_FORMATS
 from dpswd._keys import Key, label_key
 from dpswd._labels import Labels, as_classes, as_labels
@@ -26,7 +27,6 @@ from dpswd.data.reading import (
     report_name,
 )
 from dpswd.errors import InputError
-from dpswd.records import table_records
 
 # Ends of sentences.
 TARGET = "name the column of classes by target= (--target)"

@@ -16,6 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpswd._arrays import as_array, as_records, layout_of
+from dpswd._cells import frame_numbers, say_left_out
 from dpswd._frames import as_pandas
 from dpswd._keys import label_key
 from dpswd._labels import is_missing
@@ -30,8 +31,8 @@ from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.files.classifiers import read_classifier, write_classifier
 from dpswd.files.pictures import mark_picture, save_columns, save_grid
-from dpswd.records import PrivateRecords, frame_numbers, say_left_out, without_units
-from dpswd.units import Units
+from dpswd.records import PrivateRecords
+from dpswd.units import Units, without_units
 
 __all__ = ["PrivateAdapter"]
 
