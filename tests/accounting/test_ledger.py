@@ -222,7 +222,7 @@ def test_missing_and_unwritable_paths(path, tmp_path):
             Ledger.open_existing(wrong)
     path.parent.mkdir()
     path.write_bytes(b"")
-    with pytest.raises(LedgerError, match="empty"):
+    with pytest.raises(LedgerError, match="complete line"):
         Ledger.open_existing(path)
     with pytest.raises(LedgerError, match="write"):
         Ledger.create(path / "ledger.jsonl", {})

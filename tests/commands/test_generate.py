@@ -312,7 +312,7 @@ def test_pictures_of_real_records_are_not_written_to_a_run(capfd, place, monkeyp
     with untouched(place):
         assert "which exists" in refused(capfd, *words)
         swapped = ("evaluate", real, run / "synthetic.npz", "--out", place / "private" / "run")
-        assert "which exists" in refused(capfd, *swapped)
+        assert "swap SYNTHETIC and TEST" in refused(capfd, *swapped)
 
 
 def test_clouds_are_announced_before_anything_is_spent(capfd, place):
@@ -366,7 +366,7 @@ def test_a_column_of_persons_is_left_out(capfd, place):
         "\n".join(["patient,age,height,class", *(f"p{i},{line}" for i, line in enumerate(lines))])
     )
     real = ("made.csv", "real.csv", "--out", "figures")
-    assert "column of persons by unit= (--unit)" in refused(capfd, "evaluate", *real)
+    assert "column of persons by --unit;" in refused(capfd, "evaluate", *real)
     found = answer(capfd, "evaluate", *real, "--unit", "patient")
     assert max(found["fidelity"]["column_distances"]) == 0
     (place / "others.csv").write_text((place / "real.csv").read_text())
