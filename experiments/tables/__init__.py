@@ -54,6 +54,7 @@ TABLES = {
     "generation_baselines": Source("generation", generation.generation_baselines),
     "shapes": Source("shapes", generation.shapes),
     "slices": Source("slices", generation.slices),
+    "own_network": Source("own_network", generation.own_network),
     "networks": Source("networks", generation.networks),
     "networks_start": Source("networks", generation.networks_start),
     "networks_faces": Source("networks", generation.networks_faces),

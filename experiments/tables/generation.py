@@ -106,6 +106,16 @@ def slices(result: Result) -> str:
     return with_origin(table, result, rows, note=note)
 
 
+def own_network(result: Result) -> str:
+    """Accuracies of an own convolutional network that draws pixels."""
+    table = Pivot("data set", last=["CPU, s"])
+    for row in result["rows"]:
+        seconds = f"{row['cpu_seconds']:d}"
+        table.add([row["dataset"]], column=classifier(row), cell=score(row), last=[seconds])
+    note = "ε = 10, one seed where no deviation is given"
+    return with_origin(table, result, result["rows"], note=note)
+
+
 def shapes(result: Result) -> str:
     """Accuracies of the one-shot generator in shapes and in pixels.
 

@@ -25,6 +25,7 @@ from experiments.generation import (
     generation_ablation,
     imagebench,
     networks,
+    own_network,
     readme_picture,
     slices,
     stand_ins,
@@ -248,6 +249,26 @@ def test_cells_of_slices(tmp_path, monkeypatch):
     assert {"slices.pt", "generator.pt", "samples.png"} <= names
     monkeypatch.setattr(slices, "run_cell", run_again)
     assert slices.run(tmp_path, seeds=2)["rows"] == rows
+
+
+def test_cells_of_an_own_network(tmp_path, monkeypatch):
+    network = {"sample_shape": (1, 8, 8), "size": 6, "hidden": 16, "jitter": {"shift": 0.2}}
+    monkeypatch.setattr(own_network, "settings", lambda dataset: {"network": dict(network)})
+    monkeypatch.setattr(own_network, "N_SYNTHETIC", 100)
+    monkeypatch.setattr(own_network, "DATASETS", {"digits": "digits"})
+    part = {"steps": 2, "batch": 40, "lr": 1e-3}
+    for name in ("TEACHER", "IMITATION"):
+        monkeypatch.setattr(own_network, name, part)
+    planned = [own_network.Cell("digits", seed) for seed in range(2)]
+    monkeypatch.setattr(own_network, "plan", lambda n_seeds: planned)
+    (row,) = own_network.run(tmp_path, seeds=2)["rows"]
+    assert (row["dataset"], row["classifier"], row["seeds"]) == ("digits", "cnn", 2)
+    assert row["sound"]
+    assert (tmp_path / "own_network.png").exists()
+    monkeypatch.setattr(own_network, "run_cell", run_again)
+    assert own_network.run(tmp_path, seeds=2, only="digits")["rows"] == [row]
+    with pytest.raises(InputError, match="only"):
+        own_network.run(tmp_path, only="letters")
 
 
 def test_a_cell_without_classes(tmp_path, monkeypatch, tiny):
