@@ -112,7 +112,7 @@ def own_network(result: Result) -> str:
     for row in result["rows"]:
         seconds = f"{row['cpu_seconds']:d}"
         table.add([row["dataset"]], column=classifier(row), cell=score(row), last=[seconds])
-    note = "ε = 10, one seed where no deviation is given"
+    note = "ε = 10, MNIST with three seeds"
     return with_origin(table, result, result["rows"], note=note)
 
 
