@@ -1,4 +1,4 @@
-"""A convolutional generator that draws pixels, and its training on released slices.
+"""A convolutional generator that draws pixels, and its training on slices.
 
 It stands for a network of one's own (docs/howto/own-loss.md). All of it is post-processing of
 :class:`dpswd.principal.PrincipalSlices`:

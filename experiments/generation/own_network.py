@@ -62,7 +62,7 @@ def run(
     seeds: int = N_SEEDS,
     only: str | None = None,
 ) -> Result:
-    """Train an own network that draws pixels: downstream accuracy (15 minutes; resumes).
+    """Train an own network that draws pixels: accuracy (15 minutes; resumes).
 
     It is trained on released slices. ``only`` names data sets, separated by commas.
     """
