@@ -134,7 +134,8 @@ class Guarantee:
         """Return the line, and below it what its words mean.
 
         Example:
-            >>> print(Guarantee(private=True, epsilon=10.0, delta=1e-5, mu=2.0).in_words())
+            >>> guarantee = Guarantee(private=True, sound=True, epsilon=10.0, delta=1e-5, mu=2.0)
+            >>> print(guarantee.in_words())
             Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
               replace-one: one record may be exchanged for any other, which can hardly be noticed.
               mu: an attacker who wrongly accuses 1 in 1,000 finds at most 14 % of your records.
