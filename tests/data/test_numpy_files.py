@@ -145,7 +145,7 @@ LABELLED = {"features": FEATURES, "labels": LABELS}
     ("arrays", "options", "message"),
     [
         ({"x": FEATURES}, {}, "'features' or 'images'"),
-        (LABELLED | {"features": FEATURES.astype(object)}, {}, "Object arrays"),
+        (LABELLED | {"features": FEATURES.astype(object)}, {}, "array of Python objects"),
         (LABELLED | {"features": np.array([Trap()], dtype=object)}, {}, "readable file"),
         (LABELLED | {"features": NAN}, {}, "finite records.*unreadable"),
         (LABELLED | {"labels": LABELS[:5]}, {}, "a class per record"),
@@ -171,9 +171,9 @@ def test_a_pickle_is_not_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("x.mat", r"x\.mat.*PrivateRecords"),
+        ("x.mat", r"x\.mat; convert it to one of these"),
         ("x.zip", r"x\.zip; unpack"),
-        ("x", "got x; unpack"),
+        ("x", "got x; convert it to one of these"),
         ("none.npz", "check the path"),
     ],
 )
