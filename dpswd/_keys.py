@@ -20,6 +20,8 @@ Key = int | float | str
 
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+_MOMENT = re.compile(rf"\d{{4}}-\d\d-\d\d[T ]{_TIME.pattern}(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII)
 
 # Float64 holds integers exactly below this one.
 _EXACT = 2.0**53
@@ -40,6 +42,46 @@ def label_key(label: Any) -> Key:
     if isinstance(label, Real | Decimal):
         return key_of_number(label)
     return _key_of_text(plain_text(label))
+
+
+def cell_key(cell: Any) -> Key:
+    """Return the key of a cell or a category of a table.
+
+    Readers of tables turn a column of ``TRUE`` and ``FALSE`` into truth values, and one of times
+    into times, unless one cell is another text. So these texts have the keys of the values.
+    Fractions are compared in float32: a column of float32 becomes one of float64 or of text where
+    one cell is of that type.
+
+    Example:
+        >>> import datetime
+        >>> cell_key("true"), cell_key("10:30"), cell_key(datetime.time(10, 30))
+        (1, '10:30:00', '10:30:00')
+        >>> cell_key(np.float32(0.1)), cell_key(float(np.float32(0.1))), cell_key("0.1")
+        (0.1, 0.1, 0.1)
+    """
+    key = label_key(cell)
+    if isinstance(key, float):
+        return key_of_number(float(str(np.float32(key))))
+    if isinstance(key, str):
+        return _key_of_typed_text(key)
+    return key
+
+
+def _key_of_typed_text(text: str) -> Key:
+    """Return the key of the truth value or time that a text is, or the text."""
+    if text.lower() in ("false", "true"):
+        return int(text.lower() == "true")
+    try:
+        if _TIME.fullmatch(text):
+            return datetime.time.fromisoformat(text).isoformat()
+        if _MOMENT.fullmatch(text):
+            moment = datetime.datetime.fromisoformat(text)
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(datetime.UTC)
+            return plain_text(moment)
+    except (ValueError, OverflowError):  # such as 25:00, or a time zone at the end of the calendar
+        return text
+    return text
 
 
 def plain_text(name: Any) -> str:

@@ -1,6 +1,7 @@
 """Columns of all kinds: cells to numbers and back, each cell by itself."""
 
 import datetime
+import io
 from decimal import Decimal
 
 import hypothesis.strategies as st
@@ -327,12 +328,14 @@ def spelled(kind, values):
     """Return the values as a column of a frame, in the type that they have together."""
     pd = pytest.importorskip("pandas")
     if kind == "csv":
-        import io
-
         return pd.read_csv(io.StringIO("a\n" + "\n".join(map(str, values)) + "\n"))
     if kind == "numpy":
         return pd.DataFrame({"a": np.array(values)})
     pa = pytest.importorskip("pyarrow")
+    if kind == "arrow csv":
+        from pyarrow.csv import read_csv
+
+        return read_csv(io.BytesIO("\n".join(["a", *map(str, values)]).encode()))
     return pa.table({"a": values})
 
 
@@ -349,6 +352,45 @@ def spelled(kind, values):
             {"kind": "nominal", "categories": ["1", "2"]},
             [Decimal("1"), Decimal("2"), Decimal("1")],
             Decimal("1.5"),
+        ),
+        ("csv", {"kind": "nominal", "categories": [True, False]}, ["TRUE", "FALSE", "TRUE"], "X"),
+        ("csv", {"kind": "nominal", "categories": ["true", "no"]}, ["true", "false", "true"], "X"),
+        (
+            "numpy",
+            {"kind": "nominal", "categories": [0.1, 0.2]},
+            [np.float32(0.1), np.float32(0.2), np.float32(0.1)],
+            "X",
+        ),
+        (
+            "csv",  # integers beyond 2^53, which a missing cell makes floats of
+            {"low": 2**60, "high": 2**60 + 2000, "missing": True},
+            [2**60 + 50, 2**60 + 700, 2**60 + 1500],
+            "NA",
+        ),
+        ("arrow csv", {"kind": "nominal", "categories": [0, 1]}, ["false", "true", "false"], "X"),
+        (
+            "arrow csv",
+            {"kind": "nominal", "categories": ["10:30", "11:30:00"]},
+            ["10:30", "11:30", "10:30"],
+            "X",
+        ),
+        (
+            "arrow csv",
+            {"kind": "nominal", "categories": ["2020-01-31 10:30", "2020-02-01"]},
+            ["2020-01-31 10:30", "2020-02-01 00:00", "2020-01-31T10:30:00"],
+            "X",
+        ),
+        (
+            "arrow csv",
+            {"kind": "nominal", "categories": ["2020-01-31T10:30Z"]},
+            ["2020-01-31 10:30Z", "2020-01-31 12:30Z", "2020-01-31T10:30:00Z"],
+            "X",
+        ),
+        (
+            "arrow csv",
+            {"kind": "nominal", "categories": [1, 2], "missing": True},
+            ["1", "#N/A", "2"],
+            "X",
         ),
     ],
 )

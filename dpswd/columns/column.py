@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpswd._keys import Key, is_rounded, label_key
+from dpswd._keys import Key, cell_key, is_rounded
 from dpswd.errors import InputError
 
 # Facts that a column of each kind may state, besides those of every included column.
@@ -28,6 +28,8 @@ COLUMN_KINDS = tuple(_FACTS)
 
 # Texts of missing cells in lower case, besides the one that a column states.
 _MISSING_TEXTS = ("", "na", "n/a", "null", "none", "nan", "nat", "<na>")
+# The same in spreadsheets and C programs. Readers of tables know them in columns of numbers only.
+_MISSING_NUMBERS = ("#n/a", "#n/a n/a", "#na", "-nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan")
 # Missing cells of Python, NumPy and pandas, as text.
 _MISSING_VALUES = ("None", "nan", "NaT", "<NA>")
 # Category of a cell that is in no list.
@@ -135,7 +137,7 @@ class Column:
 
     def _check_categories(self) -> None:
         """Refuse repeated categories, and a number of them that the kind cannot have."""
-        keys = [label_key(category) for category in self.categories]
+        keys = [cell_key(category) for category in self.categories]
         if len(set(keys)) < len(keys):
             raise InputError(
                 f"Expected different categories of column {self.name}, got a repeated one; 1, 1.0, "
@@ -315,7 +317,7 @@ class Column:
         if self.kind == "binary" and not self.categories:
             return [0, 1]
         categories = list(self.categories)
-        if self.kind == "nominal" and self.other and _OTHER not in map(label_key, categories):
+        if self.kind == "nominal" and self.other and _OTHER not in map(cell_key, categories):
             categories.append(_OTHER)
         return categories
 
@@ -325,7 +327,7 @@ class Column:
         numbers: dict[Key, float] = {}
         if self.has_categories:
             for position, category in enumerate(self._listed):
-                numbers[label_key(category)] = self._first + position
+                numbers[cell_key(category)] = self._first + position
         return numbers
 
     def numbers(self, cells: Any, data: str, first_line: int = 1) -> NDArray[np.float64]:
@@ -373,7 +375,7 @@ class Column:
         if self.kind != "numeric" and is_rounded(cell):
             raise _UnfitCellError("a float in which a whole number beyond 2^53 may be rounded")
         if self.has_categories and not _is_missing_value(cell):
-            key = label_key(cell)
+            key = cell_key(cell)
             if key in self._numbers_of_categories:
                 return self._numbers_of_categories[key]
         if self._is_missing(cell):
@@ -396,7 +398,7 @@ class Column:
         """Return whether a cell is missing, by general rules or the stated text."""
         if is_missing_cell(cell):
             return True
-        return isinstance(self.missing, str) and label_key(cell) == label_key(self.missing)
+        return isinstance(self.missing, str) and cell_key(cell) == cell_key(self.missing)
 
     def _coordinate(self, cell: Any, date_format: str = "") -> float:
         """Return a number, or a date as days or seconds after 1970."""
@@ -406,7 +408,7 @@ class Column:
         if not isinstance(cell, str):
             if self.decimal_mark != "." and not isinstance(cell, int | np.integer):
                 raise _UnfitCellError("a float, which was read with a decimal point")
-            return _number_of(cell)
+            return self._number_of_kind(cell)
         if "_" in cell:  # Python reads 1_5 as 15
             raise ValueError("an underscore")
         text = cell
@@ -416,7 +418,17 @@ class Column:
             if "." in text:
                 raise ValueError("another decimal mark")
             text = text.replace(self.decimal_mark, ".")
-        return _number_of(text)
+        return self._number_of_kind(text)
+
+    def _number_of_kind(self, value: Any) -> int | float:
+        """Return a number, as a float in a numeric column.
+
+        Beyond 2^53 a float is not exact. One missing cell makes floats of a column of integers,
+        which must not change the other cells.
+        """
+        if self.kind == "numeric":
+            return float(value)
+        return _number_of(value)
 
     def _expected_cell(self) -> str:
         """Return what a cell must be, for a message."""
@@ -513,7 +525,7 @@ class _UnfitCellError(ValueError):
 def is_missing_cell(cell: Any) -> bool:
     """Return whether a cell is missing: no value, or a text that stands for none."""
     if isinstance(cell, str):
-        return cell.strip().lower() in _MISSING_TEXTS
+        return cell.strip().lower() in (*_MISSING_TEXTS, *_MISSING_NUMBERS)
     return _is_missing_value(cell)
 
 

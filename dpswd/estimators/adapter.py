@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpswd._arrays import as_array, as_records, layout_of
 from dpswd._cells import frame_numbers, say_left_out
 from dpswd._frames import as_pandas
-from dpswd._keys import label_key
+from dpswd._keys import is_rounded, label_key
 from dpswd._labels import is_missing
 from dpswd._layout import Array, Layout, column_order
 from dpswd._progress import say
@@ -447,7 +447,16 @@ def _source_labels(y: Any, is_source: Array) -> Array:
     labels = y
     if not isinstance(y, list | tuple):
         labels = np.asarray(y).tolist()
+    for label, chosen in zip(labels, is_source, strict=True):
+        if chosen and is_rounded(label):
+            raise InputError(
+                "Expected classes of the source as text or integers, got a float beyond 2^53, in "
+                "which several classes can be one; pass y as text."
+            )
     labels = [_own_label(label) for label in labels]
+    if isinstance(y, np.ndarray | torch.Tensor):
+        # One number among truth values makes numbers of all of them.
+        labels = [int(label) if isinstance(label, bool) else label for label in labels]
     of_source = [label for label, chosen in zip(labels, is_source, strict=True) if chosen]
     if any(is_missing(label) for label in of_source):
         raise InputError(

@@ -173,6 +173,27 @@ def test_a_label_of_the_target_does_not_change_the_type_of_classes(new_adapter, 
     assert fitted.classes_.tolist() == names
 
 
+@pytest.mark.parametrize("other", [float("nan"), -1, None, "unknown"])
+def test_a_label_of_the_target_does_not_make_numbers_of_truth_values(new_adapter, tmp_path, other):
+    X, y, domain = problem(shift=1.0)
+    labels = np.array([*(y[:-1] > 0).tolist(), other])
+    fitted = new_adapter().fit(X, labels, domain)
+    plain = new_adapter(run_dir=tmp_path / "plain").fit(X, y > 0, domain)
+    assert fitted.classes_.dtype == plain.classes_.dtype
+    assert fitted.classes_.tolist() == plain.classes_.tolist()
+
+
+def test_a_label_of_the_target_does_not_join_classes(new_adapter, tmp_path):
+    X, y, domain = problem(shift=1.0)
+    labels = y + 2**60
+    assert len(new_adapter().fit(X, labels, domain).classes_) == 3
+    as_floats = labels.astype(float)
+    as_floats[-1] = float("nan")
+    with pytest.raises(InputError, match="a float beyond 2\\^53"):
+        new_adapter(run_dir=tmp_path / "floats").fit(X, as_floats, domain)
+    assert not (tmp_path / "floats").exists()
+
+
 def test_missing_labels_of_the_source_are_refused(new_adapter, tmp_path):
     X, y, domain = problem()
     for missing in (None, float("nan")):
