@@ -27,6 +27,8 @@ _SLACK = 3e-4
 _REACH = 40.0
 # First strides of the search in ln sigma, by the points per deviation of the accountant's grid.
 _STRIDES = {COARSE: 0.1, POINTS_PER_DEVIATION: 0.01}
+# Precision of the solution in ln sigma. That of the coarse grid only starts the next search.
+_PRECISIONS = {COARSE: 1e-4, POINTS_PER_DEVIATION: 1e-8}
 # Precision in ln sigma where the accountant's number jumps over the budget.
 _JUMP_WIDTH = 1e-4
 # Smallest and largest mu that a budget is converted to.
@@ -268,7 +270,9 @@ class _Search:
             near, far = self._bracket(log_sigma, points, stride)
             if far == -math.inf:
                 return None
-            log_sigma = float(optimize.brentq(self.excess, near, far, args=(points,), xtol=1e-12))
+            precision = _PRECISIONS[points]
+            root = optimize.brentq(self.excess, near, far, args=(points,), xtol=precision)
+            log_sigma = float(root)
         if self.excess(log_sigma, POINTS_PER_DEVIATION) == 0:
             return log_sigma
         return self._jump(min(near, far), max(near, far))

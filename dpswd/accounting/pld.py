@@ -44,6 +44,8 @@ _FINER = 4
 _TAIL = 1e-16
 # Probability that the composition may cut off; it is counted as infinite loss.
 _TRUNCATION = 1e-15
+# Orders of the Chernoff bounds on each side of a composed loss; see _composed_range.
+_N_ORDERS = 13
 # Points of one release on each side of zero. Beyond it the grid is coarser, still an upper bound.
 _MAX_POINTS = 2**20
 # Points of a composition, which then takes about 2 GB.
@@ -289,14 +291,15 @@ def _composed_range(probabilities: Array, n_releases: int) -> tuple[int, int]:
 
     The sum lies outside with a probability of at most ``_TRUNCATION``. The orders lie around the
     best one for a Gaussian. Those of dp_accounting are too large for many releases: the range would
-    grow with their number instead of its root.
+    grow with their number instead of its root. Neighbouring orders have a ratio of 1.6, so that one
+    is within a factor of 1.26 of the best order, and the range is at most 3 % wider.
     """
     half = len(probabilities) // 2
     index = np.arange(-half, half + 1)
     mean = float(index @ probabilities)
     deviation = math.sqrt(n_releases * float((index - mean) ** 2 @ probabilities))
     order = math.sqrt(2 * math.log(2 / _TRUNCATION)) / deviation
-    positive = np.geomspace(order / 64, 4 * order, 33)
+    positive = np.geomspace(order / 64, 4 * order, _N_ORDERS)
     orders = np.concatenate([-positive, positive])
     support = np.flatnonzero(probabilities >= _VANISHING)
     first = int(support[0])
