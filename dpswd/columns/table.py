@@ -206,8 +206,8 @@ def _column(name: str, entry: Any) -> Column:
     options = dict(entry)
     if FROM_TEXT["draft"](name, options.pop("draft", False)):
         raise InputError(
-            f"Expected facts of column {name} that you have confirmed, got a draft; check them "
-            "without the records, and take the word draft out."
+            f"Expected facts of column {name} that you have confirmed, got a draft; correct them "
+            "by what you know without the records, and delete the line draft: true of each column."
         )
     options.setdefault("kind", "numeric")
     for fact, convert in FROM_TEXT.items():

@@ -37,7 +37,7 @@ FORMATS = (
 DELIMITERS = ",;\t"
 
 # Files that a run directory has; a directory with one of them may be published.
-_FILES_OF_A_RUN = ("ledger.jsonl", "privacy.json", "generator.pt", "classifier.pt")
+_FILES_OF_A_RUN = ("ledger.jsonl", "privacy.json")
 
 _MAX_MESSAGE = 120  # characters of a message of the reader of YAML
 

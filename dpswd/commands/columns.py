@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     comment = (
         "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
         "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
-        "without the records, then\n# take the line draft out. docs/tables.md has the kinds.\n"
+        "without the records, then\n# delete the line draft: true. docs/tables.md has the kinds.\n"
     )
     for name, cells in columns.items():
         texts = sorted({cell.strip() for cell in cells if is_missing_cell(cell)} - {""})

@@ -113,6 +113,6 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['n_records']} predictions: {result['out']}")
     counts = [f"{name}: {count}" for name, count in result["counts"].items()]
     print(", ".join(counts))
-    print(f"Classifier: {result['verdict']}")
+    print(result["verdict"])
     guarantee = Guarantee.from_dict(result["guarantee"])
     print(f"{guarantee.line()} The predictions on private records have none.")

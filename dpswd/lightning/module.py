@@ -408,10 +408,12 @@ def _check_whitened(
             "Expected labels='blocks' with whiten, or 'none' for a generator without classes, "
             f"got {labels!r}."
         )
-    if generated % (2 * max(1, n_classes)):
+    step = 2 * max(1, n_classes)
+    if generated % step:
+        multiple = max(step, generated - generated % step)
         raise InputError(
-            f"Expected generated to be a multiple of {2 * max(1, n_classes)}, two batches of every "
-            f"class, got {generated}."
+            f"Expected generated to be a multiple of {step}, two batches of every class, got "
+            f"{generated}; set generated={multiple} (--model.generated {multiple} of dpswd fit)."
         )
 
 

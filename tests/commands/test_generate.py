@@ -307,6 +307,8 @@ def test_pictures_of_real_records_are_not_written_to_a_run(capfd, place, monkeyp
         with monkeypatch.context() as patch:
             patch.chdir(run)
             assert "outside of every run" in refused(capfd, *words)
+    # a generator that was saved elsewhere makes no run of that directory
+    (place / "generator.pt").write_bytes((run / "generator.pt").read_bytes())
     answer(capfd, *words)
     assert (place / "private" / "run" / "private_evaluation.png").exists()
     with untouched(place):
