@@ -115,8 +115,9 @@ def private_distance(
         >>> import tempfile
         >>> a = PrivateRecords(torch.rand(2000, 4) / 4)
         >>> b = PrivateRecords(torch.rand(3000, 4) / 4 + 0.1)
-        >>> distance = private_distance(
-        ...     a, b, target_epsilon=8.0, target_delta=1e-5, run_dir=tempfile.mkdtemp())
+        >>> distance = private_distance(  # no row has a norm above 0.7
+        ...     a, b, target_epsilon=8.0, target_delta=1e-5, run_dir=tempfile.mkdtemp(),
+        ...     row_norm=0.7)
         >>> abs(distance.value - 0.1**2) < 4 * distance.standard_error + 1e-3
         True
     """
