@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from dpswd.features.jitter import N_CODES, jitter
-from dpswd.lightning.module import one_cycle
+from dpswd.lightning.schedules import one_cycle
 from dpswd.networks.generator import Generator
+from dpswd.networks.image_generators import doubled_maps
 from dpswd.networks.principal_generator import PrincipalGenerator
 from dpswd.principal import PrincipalSlices
 
@@ -56,21 +57,12 @@ class PixelGenerator(Generator):
         channels, height, image_width = sample_shape
         rows = math.ceil(height / 4)
         columns = math.ceil(image_width / 4)
-        n_values = width * rows * columns
-        half_width = width // 2
         self.body = nn.Sequential(
             nn.Linear(n_codes + n_classes, hidden),
             nn.BatchNorm1d(hidden),
             nn.ReLU(),
-            nn.Linear(hidden, n_values),
-            nn.Unflatten(1, (width, rows, columns)),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, 4 * half_width, 3, padding=1),
-            nn.PixelShuffle(2),
-            nn.BatchNorm2d(half_width),
-            nn.ReLU(),
-            nn.Conv2d(half_width, 4 * channels, 3, padding=1),
+            *doubled_maps(hidden, width, rows, columns),
+            nn.Conv2d(width // 2, 4 * channels, 3, padding=1),
             nn.PixelShuffle(2),
             nn.Sigmoid(),
         )

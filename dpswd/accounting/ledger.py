@@ -485,7 +485,7 @@ class Ledger:
 
 
 def plan_of(entry: Entry) -> list[ReleaseGroup]:
-    """Return the plan in the line of a header or a run; empty if there is none."""
+    """Return the plan in the line of a header or a run, or an empty one."""
     plan: list[ReleaseGroup] = []
     for part in entry.get("plan", []):
         mechanism = mechanism_from_dict(part["mechanism"])

@@ -448,10 +448,10 @@ def _source_labels(y: Any, is_source: Array) -> Array:
     if not isinstance(y, list | tuple):
         labels = np.asarray(y).tolist()
     for label, chosen in zip(labels, is_source, strict=True):
-        if chosen and is_rounded(label):
+        if chosen and _depends_on_precision(label):
             raise InputError(
-                "Expected classes of the source as text or integers, got a float beyond 2^53, in "
-                "which several classes can be one; pass y as text."
+                "Expected classes of the source as text or integers, got a float with a fraction "
+                "or beyond 2^53, which is another number in another precision; pass y as text."
             )
     labels = [_own_label(label) for label in labels]
     if isinstance(y, np.ndarray | torch.Tensor):
@@ -471,13 +471,24 @@ def _source_labels(y: Any, is_source: Array) -> Array:
     return classes
 
 
+def _depends_on_precision(label: Any) -> bool:
+    """Return whether a label is a float that another precision holds differently.
+
+    For example, 0.1 of float32 is 0.10000000149 in float64.
+    """
+    if not isinstance(label, float | np.floating):
+        return False
+    return is_rounded(label) or isinstance(label_key(label), float)
+
+
 def _own_label(label: Any) -> Any:
     """Return a label as text, a number or a truth value.
 
     The result does not depend on other labels. NumPy turns labels into text or into floats where
     another label of the array is of that type. The text of a number or of a truth value is
     therefore read as such, and a whole float as an integer: 1, 1.0, "1" and "1.0" are the label 1.
-    The text "01" is a name.
+    Readers of tables make truth values of ``TRUE`` and ``true`` unless another label of the column
+    is a text, so these texts are truth values, too. The text "01" is a name.
     """
     if isinstance(label, np.generic):
         label = label.item()
@@ -485,8 +496,8 @@ def _own_label(label: Any) -> Any:
         label = label.decode(errors="backslashreplace")
     if isinstance(label, str):
         text = label.strip()
-        if text in ("True", "False"):
-            return text == "True"
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
         key = label_key(text)
         if isinstance(key, str) or text not in (str(key), str(float(key))):
             return label

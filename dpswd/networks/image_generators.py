@@ -195,8 +195,6 @@ class ShuffleGenerator(Generator):
         self.deviations = nn.Buffer(deviations.float(), persistent=False)
         n_groups = max(1, n_classes)
         n_inputs = dim + n_classes
-        n_values = width * rows * columns
-        half_width = width // 2
         # The order of construction fixes the order of the random draws of the initial weights.
         weights = torch.randn(n_groups, dim, dim) / math.sqrt(dim)
         self.linear = nn.Parameter(weights)
@@ -205,15 +203,8 @@ class ShuffleGenerator(Generator):
         self.gain = nn.Parameter(torch.ones(n_groups, hidden))
         self.body = nn.Sequential(
             nn.ReLU(),
-            nn.Linear(hidden, n_values),
-            nn.Unflatten(1, (width, rows, columns)),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, 4 * half_width, 3, padding=1),
-            nn.PixelShuffle(2),
-            nn.BatchNorm2d(half_width),
-            nn.ReLU(),
-            _zero_convolution(half_width, 4 * sample_shape[0]),
+            *doubled_maps(hidden, width, rows, columns),
+            _zero_convolution(width // 2, 4 * sample_shape[0]),
             nn.PixelShuffle(2),
         )
 
@@ -271,6 +262,25 @@ def _doublings(sample_shape: tuple[int, ...]) -> int:
         "Expected sample_shape (channels, side, side) with a side of 8, 16, 32, 64, ..., "
         f"got {tuple(sample_shape)}."
     )
+
+
+def doubled_maps(n_inputs: int, width: int, rows: int, columns: int) -> list[nn.Module]:
+    """Return layers that make ``width // 2`` maps (2 rows, 2 columns) of a vector.
+
+    A linear layer makes ``width`` maps (rows, columns), and a convolution with pixel shuffle
+    doubles their sides. ``width`` is even.
+    """
+    half_width = width // 2
+    return [
+        nn.Linear(n_inputs, width * rows * columns),
+        nn.Unflatten(1, (width, rows, columns)),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, 4 * half_width, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.BatchNorm2d(half_width),
+        nn.ReLU(),
+    ]
 
 
 def _zero_convolution(n_inputs: int, n_outputs: int) -> nn.Conv2d:

@@ -20,23 +20,19 @@ def tables_adult(result: Result) -> str:
 
 def tables_mixed(result: Result) -> str:
     """All columns of Adult: accuracy of a classifier, and errors of shares."""
-    rows = result["rows"]
-    note = (
-        f"26,000 records, three seeds (MST and AIM: one), {result['machine']['cores']} CPU cores "
-        "that were busy with other work"
-    )
-    command = "tables_adult --only mixed"
-    return with_origin(_mixed(rows), result, rows, note=note, command=command)
+    return _with_command(result, "mixed", "26,000 records, three seeds (MST and AIM: one)")
 
 
 def tables_rand(result: Result) -> str:
     """Columns of RAND: accuracy of a classifier, and errors of shares."""
+    return _with_command(result, "rand", "four fifths of 5,912 persons, three seeds")
+
+
+def _with_command(result: Result, only: str, records: str) -> str:
+    """Return the table of a mixed data set above its command, its records and its machine."""
     rows = result["rows"]
-    note = (
-        f"four fifths of 5,912 persons, three seeds, {result['machine']['cores']} CPU cores that "
-        "were busy with other work"
-    )
-    command = "tables_adult --only rand"
+    note = f"{records}, {result['machine']['cores']} CPU cores that were busy with other work"
+    command = f"tables_adult --only {only}"
     return with_origin(_mixed(rows), result, rows, note=note, command=command)
 
 

@@ -1,5 +1,6 @@
 """PrivateAdapter: any adaptation method between the source and one private synthetic target."""
 
+import io
 import json
 
 import numpy as np
@@ -189,9 +190,35 @@ def test_a_label_of_the_target_does_not_join_classes(new_adapter, tmp_path):
     assert len(new_adapter().fit(X, labels, domain).classes_) == 3
     as_floats = labels.astype(float)
     as_floats[-1] = float("nan")
-    with pytest.raises(InputError, match="a float beyond 2\\^53"):
+    with pytest.raises(InputError, match="a float with a fraction or beyond 2\\^53"):
         new_adapter(run_dir=tmp_path / "floats").fit(X, as_floats, domain)
     assert not (tmp_path / "floats").exists()
+
+
+@pytest.mark.parametrize("other", ["no", "unknown"])
+def test_a_label_of_the_target_does_not_make_texts_of_truth_values(new_adapter, tmp_path, other):
+    """A reader of tables holds TRUE and FALSE as truth values, and beside a text as texts."""
+    pd = pytest.importorskip("pandas")
+    X, y, domain = problem(shift=1.0)
+    cells = ["TRUE" if number > 0 else "FALSE" for number in y]
+    files = {"plain": cells, "changed": [*cells[:-1], other]}
+    classes = []
+    for name, column in files.items():
+        read = pd.read_csv(io.StringIO("\n".join(["sick", *column])))["sick"]
+        adapter = new_adapter(run_dir=tmp_path / name).fit(X, read, domain)
+        classes.append(adapter.classes_.tolist())
+    assert classes[0] == classes[1] == [False, True]
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_fractions_as_classes_are_refused(new_adapter, tmp_path, precision):
+    """The number 0.1 of float32 is another one in float64, which a label of the target decides."""
+    X, y, domain = problem()
+    with pytest.raises(InputError, match="a float with a fraction"):
+        new_adapter(run_dir=tmp_path / "run").fit(X, (y + 0.1).astype(precision), domain)
+    assert not (tmp_path / "run").exists()
+    texts = [f"{number}.1" for number in y]
+    new_adapter().fit(X, texts, domain)  # control: the remedy
 
 
 def test_missing_labels_of_the_source_are_refused(new_adapter, tmp_path):
