@@ -29,7 +29,7 @@ def tables_rand(result: Result) -> str:
 
 
 def _with_command(result: Result, only: str, records: str) -> str:
-    """Return the table of a mixed data set above its command, its records and its machine."""
+    """Return the table of a mixed data set above its command and records."""
     rows = result["rows"]
     note = f"{records}, {result['machine']['cores']} CPU cores that were busy with other work"
     command = f"tables_adult --only {only}"
