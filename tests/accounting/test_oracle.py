@@ -31,7 +31,7 @@ from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
-N_PLANS = 60
+N_PLANS = 150
 # The contour ends at so many times the order c. The relative error of epsilon is then below 1e-5.
 LENGTH = 40
 ORACLE_ERROR = 1e-5
