@@ -230,7 +230,7 @@ def test_the_classifier_of_a_run_is_read_by_the_estimator_and_the_command(tmp_pa
     assert (
         main(["predict", str(path), str(tmp_path / "target.npz"), "--out", str(predictions)]) == 0
     )
-    assert "Classifier: Trained on 360 source records" in capfd.readouterr().out
+    assert "Trained on 360 source records" in capfd.readouterr().out
     with np.load(predictions) as arrays:
         np.testing.assert_array_equal(arrays["predictions"], adapter.predict(target))
 
