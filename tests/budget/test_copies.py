@@ -317,6 +317,25 @@ def test_a_process_that_is_overtaken_returns_no_other_value(unfinished, monkeypa
         assert torch.equal(first(), values[0])
 
 
+def test_a_process_that_finds_the_value_of_another_one_draws_none(unfinished, monkeypatch):
+    """The second process writes its line between the last check and the return of the first one."""
+    first = opened(unfinished)
+    seconds = []
+
+    def overtake():
+        with pytest.raises(LedgerError, match="second process"):
+            seconds[0]()
+
+    interrupt(
+        monkeypatch, ("noise", "normal", 0, "before"), lambda: seconds.append(opened(unfinished))
+    )
+    interrupt(monkeypatch, ("confirmation", "confirm", 0, "after"), overtake)
+    assert first().shape == (3,)
+    assert redraws(unfinished) == 2
+    with pytest.raises(InputError, match="another process has drawn"):
+        opened(unfinished)
+
+
 def test_a_run_that_was_killed_before_its_first_release_keeps_its_part_of_the_shared_budget(
     tmp_path, monkeypatch
 ):
