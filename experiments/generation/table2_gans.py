@@ -28,17 +28,19 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpswd import FixedSizeSampler, PrivacyBudget
 from dpswd.data import benchmark
 from experiments import cells
-from experiments.generation.table2_published import DATASETS, N_CLASSES, SETTING, classify
+from experiments.generation.table2_published import (
+    DATASETS,
+    N_CLASSES,
+    PRINTED,
+    SETTING,
+    classify,
+)
 from experiments.results import Result, Row
 from models.dp_cgan import DPCGAN
 
 STEPS = 10_000
 EPSILON = 10.0
 N_SYNTHETIC = 10_000
-PRINTED = {  # DP-CGAN
-    "MNIST": {"mlp": 60, "logreg": 60},
-    "FashionMNIST": {"mlp": 50, "logreg": 51},
-}
 VERSION = 1  # of the cells
 
 # GS-WGAN, in the code of its authors.
@@ -90,7 +92,7 @@ def summarise(results: list[Result]) -> list[Row]:
             row["classifier"] = classifier
             row["values"] = values
             row |= cells.averaged(values)
-            row["printed"] = PRINTED[dataset][classifier]
+            row["printed"] = PRINTED[dataset]["DP-CGAN"][classifier]
             row["train_seconds"] = round(median(result["seconds"] for result in seed_results))
             rows.append(row)
     return rows

@@ -77,12 +77,16 @@ PRINTED = {  # accuracies at epsilon = 10 (SWD: without)
         "DP-SWD-b": {"mlp": 76, "logreg": 77},
         "DP-SWD-c": {"mlp": 77, "logreg": 78},
         "DP-MERF": {"mlp": 76, "logreg": 75},
+        "GS-WGAN": {"mlp": 79, "logreg": 79},
+        "DP-CGAN": {"mlp": 60, "logreg": 60},
     },
     "FashionMNIST": {
         "SWD": {"mlp": 77, "logreg": 76},
         "DP-SWD-b": {"mlp": 67, "logreg": 66},
         "DP-SWD-c": {"mlp": 67, "logreg": 66},
         "DP-MERF": {"mlp": 72, "logreg": 71},
+        "GS-WGAN": {"mlp": 65, "logreg": 68},
+        "DP-CGAN": {"mlp": 50, "logreg": 51},
     },
 }
 

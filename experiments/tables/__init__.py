@@ -50,6 +50,7 @@ TABLES = {
     "photographs": Source("photographs", evaluation.photographs),
     "evaluation_tables": Source("evaluation_examples", evaluation.evaluation_tables),
     "front": Source("generation", generation.front),
+    "front_printed": Source("generation", generation.front_printed),
     "generation_compared": Source("generation", generation.generation_compared),
     "generation_baselines": Source("generation", generation.generation_baselines),
     "shapes": Source("shapes", generation.shapes),
