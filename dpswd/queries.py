@@ -1,6 +1,6 @@
 r"""Gaussian releases besides the projections.
 
-They are class counts, class means, second moments, and columns.
+They are class counts, class means, second moments, squares, and columns.
 
 A query reads all N records (q = 1) and has a fixed L2 sensitivity under replace-one: with noise
 ``sigma`` it is :math:`\mu`-GDP, :math:`\mu` = sensitivity / sigma. Gaussian releases compose as
@@ -14,11 +14,13 @@ query                      statistic, per class c if it has     sensitivity     
 :class:`SumAndNorm`        :math:`(\sum_i x_i,`                 :math:`2 R`         i.i.d.
                            :math:`\sum_i \|x_i\|^2 / R)`
 :class:`ClassCovariances`  :math:`\sum_{i \in c} x_i x_i^T`     :math:`\sqrt 2 R^2` symmetric
+:class:`ClassSquares`      :math:`\sum_{i \in c} s_i`           :math:`\sqrt 2 B`   i.i.d.
 :class:`ColumnCounts`      records in nodes of every column     :math:`\sqrt{2 L}`  i.i.d.
 =========================  ===================================  ==================  ==============
 
 R is ``row_norm``, to which the x_i are clipped. Symmetric noise is ``sigma (G + G^T) / 2`` for each
-class, with G standard normal. Proofs: docs/theory/sensitivity.md, Propositions 6 to 10 and 12.
+class, with G standard normal. s_i has the squares of the entries of x_i and is clipped to norm B.
+Proofs: docs/theory/sensitivity.md, Propositions 6 to 10, 12 and 37.
 
 Every query has ``release(records, ..., rows=None)``: ``rows`` maps records to the x_i, each by
 itself (:mod:`dpswd.row_copy`). :func:`dpswd.release.make_release` makes the release; a query states
@@ -45,7 +47,14 @@ from dpswd.records import PrivateRecords
 from dpswd.release import RecordSum, make_release
 from dpswd.row_copy import LabelledRows, RowFunction
 
-__all__ = ["ClassCounts", "ClassCovariances", "ClassMeans", "ColumnCounts", "SumAndNorm"]
+__all__ = [
+    "ClassCounts",
+    "ClassCovariances",
+    "ClassMeans",
+    "ClassSquares",
+    "ColumnCounts",
+    "SumAndNorm",
+]
 
 # Norm of the record that differs in an audit, in units of the clipping bound: clipping must show.
 _FAR = 1000.0
@@ -153,7 +162,9 @@ class _RowQuery(GaussianQuery):
     """Base of the queries of clipped rows (n, d) in C classes."""
 
     name = ""  # in the ledger
-    order = 1  # of the sensitivity in R: 2 R, or sqrt(2) R^2
+    # The sensitivity is factor R^order: sqrt(2) where no inner product of two terms is negative.
+    factor = 2.0
+    order = 1
 
     def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
         at_least(1, n_classes=n_classes, dim=dim)
@@ -161,10 +172,7 @@ class _RowQuery(GaussianQuery):
         name = self.name
         if n_classes > 1:
             name = f"{self.name} of {n_classes} classes"
-        if self.order == 1:
-            sensitivity = 2 * float(row_norm)
-        else:
-            sensitivity = math.sqrt(2) * float(row_norm) ** 2
+        sensitivity = self.factor * float(row_norm) ** self.order
         super().__init__(name, sensitivity, **options)
         self.n_classes = n_classes
         self.dim = dim
@@ -172,32 +180,35 @@ class _RowQuery(GaussianQuery):
     @property
     def row_norm(self) -> float:
         """Bound R on the norm of a row, as the sensitivity of the mechanism states it."""
-        sensitivity = self.mechanism.sensitivity
-        if self.order == 1:
-            return sensitivity / 2
-        return math.sqrt(sensitivity / math.sqrt(2))
+        bound = self.mechanism.sensitivity / self.factor
+        if self.order == 2:
+            return math.sqrt(bound)
+        return bound
 
-    def _clip(self, rows: Tensor) -> Tensor:
-        """Return rows, clipped, in float64."""
+    def _check_dim(self, rows: Tensor) -> None:
+        """Refuse rows of another dimension."""
         if rows.shape[1] != self.dim:
             raise InputError(
                 f"Expected rows of dim={self.dim}, got {rows.shape[1]}; "
                 "set dim to that of the rows."
             )
+
+    def _clip(self, rows: Tensor) -> Tensor:
+        """Return rows, clipped, in float64."""
+        self._check_dim(rows)
         return clip_rows(rows, self.row_norm)
 
     def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:
         """Replace a long row among short ones of all classes.
 
-        The class of the row changes from 0 to 1. The other row is the negative one for order 1, and
-        an orthogonal one for order 2.
+        The class of the row changes from 0 to 1. The other row is the negative one, or an
+        orthogonal one where no inner product of two terms is negative.
         """
         rows = torch.full((size, self.dim), self.row_norm / (2 * math.sqrt(self.dim)))
         rows[0] = _FAR * self.row_norm * torch.eye(self.dim)[0]
         other = rows.clone()
-        if self.order == 1:
-            other[0] = -rows[0]
-        else:
+        other[0] = -rows[0]
+        if self.factor < 2:
             other[0] = rows[0].roll(1)
         labels = torch.arange(size) % self.n_classes
         other_labels = labels.clone()
@@ -354,6 +365,7 @@ class ClassCovariances(_RowQuery):
     """
 
     name = "second moments"
+    factor = math.sqrt(2)
     order = 2
 
     def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
@@ -380,6 +392,48 @@ class ClassCovariances(_RowQuery):
         """Draw symmetric noise: the mean of a standard normal matrix and its transpose."""
         normal = super().draw_noise(shape)
         return (normal + normal.mT) / 2
+
+
+class ClassSquares(_RowQuery):
+    """Sum of the squared entries of rows, for each class.
+
+    These are the diagonals of second moments.
+
+    The squares of a row are a row without negative entries, clipped to norm B as a whole. A row
+    whose d entries are of equal size has squares of norm R^2 / sqrt(d), so that B can be far below
+    R^2, and the noise with it (docs/theory/sensitivity.md, Proposition 37).
+
+    Args:
+        n_classes: Public number C >= 1 of classes.
+        dim: Dimension d of the rows.
+        row_norm: Public bound B on the norm of the squares of a row, enforced by clipping.
+        options: ``sigma``, of a sum, ``share`` and ``noise_seed``.
+
+    Example:
+        >>> ClassSquares(2, dim=3, row_norm=0.25).mechanism.description
+        'squares of 2 classes (Gaussian mechanism, sensitivity 0.353553)'
+    """
+
+    name = "squares"
+    factor = math.sqrt(2)
+
+    def __init__(self, n_classes: int, dim: int, row_norm: float = 0.25, **options: Any) -> None:
+        super().__init__(n_classes, dim, row_norm, **options)
+        self.shape = (n_classes, dim)
+
+    def release(self, records: PrivateRecords, rows: RowFunction | None = None) -> Tensor:
+        """Open every record once and release noisy sums (C, d) of squares in float64."""
+        return self.release_sum(records, rows)
+
+    def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
+        """Return the sums (C, d) of clipped squares. PRIVATE."""
+        self._check_dim(rows)
+        # The squares of a longer row are longer than B: it is shortened first, so that no square
+        # overflows.
+        longest = math.sqrt(self.row_norm) * self.dim**0.25
+        squares = clip_rows(clip_rows(rows, longest).square_(), self.row_norm)
+        terms = _summable(squares, self.row_norm, n_records)
+        return torch.zeros(self.shape, dtype=torch.float64).index_add_(0, groups, terms)
 
 
 class SumAndNorm(_RowQuery):

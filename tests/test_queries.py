@@ -20,6 +20,7 @@ from dpswd import (
     SumAndNorm,
     queries,
 )
+from dpswd.queries import ClassSquares
 
 # Chance that a correct query fails a statistical test here, over the choice of the seed.
 FALSE_ALARM = 1e-6
@@ -29,7 +30,7 @@ D = 4
 R = 0.7
 BOUNDS = [(-3, 3), (-20, 20), (-5, 30), (-1, 1)]
 KINDS = ["integer", "numeric", "integer", "binary"]
-NAMES = ["counts", "means", "moment", "covariances", "columns", "sum and norm"]
+NAMES = ["counts", "means", "moment", "covariances", "squares", "columns", "sum and norm"]
 QUERIES = pytest.mark.parametrize("name", NAMES)
 
 
@@ -43,6 +44,8 @@ def make_query(name, **options):
         return ClassCovariances(1, D, R, **options)
     if name == "covariances":
         return ClassCovariances(C, D, R, **options)
+    if name == "squares":
+        return ClassSquares(C, D, R, **options)
     if name == "columns":
         return ColumnCounts(C, BOUNDS, KINDS, 16, **options)
     return SumAndNorm(D, R, **options)
@@ -131,6 +134,35 @@ def test_class_covariances_without_a_record_of_a_class_are_zero():
     assert float(values[0].abs().max()) > 0.1
 
 
+def test_class_squares_are_sums_of_clipped_squares(many):
+    rows, labels, _ = many
+    squares = rows.double().square()
+    clipped = squares * (R / squares.norm(dim=1, keepdim=True)).clamp(max=1)
+    sums = torch.stack([clipped[labels == c].sum(0) for c in range(C)])
+    torch.testing.assert_close(exact_values("squares", rows, labels), sums)
+
+
+def test_squares_of_far_rows_do_not_overflow():
+    """The norm of their squares is infinite in float64; they count as other clipped rows do."""
+    rows = 1e100 * torch.ones(2, D, dtype=torch.float64)
+    query = make_query("squares", sigma=1.0)
+    contribution = query.contribution(rows, torch.tensor([0, 1]), 2)
+    expected = torch.full((2, D), R / math.sqrt(D), dtype=torch.float64)
+    torch.testing.assert_close(contribution[:2], expected)
+
+
+def test_squares_move_by_more_where_terms_may_be_negative():
+    """Control: the sensitivity rests on squares without a sign."""
+    squares = make_query("squares")
+    sums = make_query("means")
+    assert squares.mechanism.sensitivity == pytest.approx(math.sqrt(2) * R)
+    rows = torch.zeros(3, D)
+    rows[0, 0] = R
+    labels = torch.arange(3)
+    moved = exact(sums, rows, labels) - exact(sums, -rows, labels)
+    assert float(moved.norm()) > squares.mechanism.sensitivity
+
+
 def test_sum_and_norm_are_the_sum_and_the_squared_norms(many):
     rows, labels, clipped = many
     expected = torch.cat([clipped.sum(0), clipped.square().sum()[None] / R])
@@ -151,7 +183,7 @@ def test_sums_do_not_depend_on_the_order_of_the_records(name):
     assert not differs_by_order(name)
 
 
-@pytest.mark.parametrize("name", ["means", "moment", "covariances", "sum and norm"])
+@pytest.mark.parametrize("name", ["means", "moment", "covariances", "squares", "sum and norm"])
 def test_sums_of_rows_that_are_not_rounded_depend_on_the_order(name, monkeypatch):
     """Control: the last digits then depend on all records."""
     # the rounding cannot be switched off otherwise

@@ -79,6 +79,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     clouds = structure.clouds(public.n)
     if clouds is not None:
         text += f"\n{clouds}"
+    refusal = structure.refusal(public.n)
+    if refusal is not None:
+        text += f"\nThe fit refuses these records: {refusal}"
     cost = cost_line(structure)
     if cost is not None:
         text += f"\n{cost}"

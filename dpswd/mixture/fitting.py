@@ -8,7 +8,8 @@ Releases of all N records, each with its share of the squared mu of the budget
 1. the sum of the rows and of their squared norms, which centres and scales them;
 2. for images, the shares of pixels at each level of brightness;
 3. counts and sums per class;
-4. second moments about the released means, per class or of all classes together;
+4. second moments about the released means, per class or of all classes together; of wide rows,
+   whose second moment would be noise, their squares;
 5. where the structure has several cells per class, counts and sums per cell in three rounds: the
    means of one are the centres of the next (Lloyd's algorithm);
 6. second moments per cell, about the means of the last round.
@@ -165,6 +166,9 @@ def fit(
         )
     _check_structure(structure, records, n_reference)
     check_memory(structure)
+    refusal = structure.refusal(records.n_entries)
+    if refusal is not None:
+        raise InputError(refusal)
     feature_map = _feature_map(records, structure, centre, radius)
     if feature_map.dim != structure.dim:
         raise InputError(
@@ -189,7 +193,7 @@ def fit(
         rows = _release_scale(setup, columns)
         tones = _release_tones(setup)
         classes = _release_means(setup, rows, columns)
-        spread = _release_moments(setup, rows, classes, rare)
+        spread = _release_spread(setup, rows, classes, rare)
         if progress and structure.n_classes > 1:
             sizes = classes.counts.tolist()
             say(structure.rarest(sizes, released=True, counted=records.entry_noun))
@@ -362,21 +366,26 @@ class _Classes:
         """Proportions (C,) of the classes."""
         return self.counts / self.counts.sum()
 
+    @property
+    def between(self) -> float:
+        """Trace of the covariance of the means."""
+        squares = (self.means - self.overall).square().sum(1)
+        return float(self.proportions @ squares)
+
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """Released covariances of the rows, in their principal directions."""
+    """Released covariances of the rows.
+
+    They are those in principal directions, where these are released.
+    """
 
     rows: RowMap  # to coordinates in these directions
     means: Tensor  # (C, D), of classes
-    covariances: Tensor  # (C, D, D), of classes
-    pooled: Tensor  # (D, D), covariance within classes, of all classes together
+    covariances: Tensor  # (C, p, p), of classes
+    pooled: Tensor  # (p, p), covariance within classes, of all classes together
+    variances: Tensor  # (D,), the same in single directions; above zero
     between: float  # trace of the covariance of the means of classes
-
-    @property
-    def variances(self) -> Tensor:
-        """Variances (D,) within classes, of all classes together; above zero."""
-        return self.pooled.diagonal().clamp(min=moments.LEAST_VARIANCE)
 
     def deviation(self, n_leading: int) -> float:
         """Return the root mean square distance of rows from the mean of their class.
@@ -473,13 +482,53 @@ def _release_means(setup: _Setup, rows: RowMap, columns: _ReleasedColumns | None
     return _Classes(counts, means, sums.sum(0) / counts.sum())
 
 
-def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float) -> _Spread:
+def _release_spread(setup: _Setup, rows: RowMap, classes: _Classes, rare: float) -> _Spread:
+    """Release how the rows of a class differ: second moments, or squares of wide rows.
+
+    Both are about the means of classes.
+    """
+    query = setup.queries.moments
+    if query is not None:
+        return _release_moments(setup, query, rows, classes, rare)
+    variances = _release_variances(setup, rows, classes)
+    none = torch.zeros(0, 0, dtype=torch.float64)
+    return _Spread(
+        rows=rows,
+        means=classes.means,
+        covariances=none.expand(len(classes.counts), 0, 0),
+        pooled=none,
+        variances=variances,
+        between=classes.between,
+    )
+
+
+def _release_variances(setup: _Setup, rows: RowMap, classes: _Classes) -> Tensor:
+    """Release squares, and return variances (D,) of all classes together.
+
+    Their sum is that of the scaled rows, less that between classes. Where each class has its own
+    distributions of columns, the normal scores of a class have variance 1.
+    """
+    query = setup.queries.variances
+    reference = setup.reference_variances()
+    if query is None:
+        return reference
+    deviations = LabelledRows(AboutClassMeans(rows, classes.means))
+    (squares,) = query.release(setup.records, rows=deviations) / setup.n
+    noise = query.mechanism.sigma / setup.n
+    total = float(reference.sum())
+    within = max(total - classes.between, _LEAST_ROW_VARIANCE * total)
+    return moments.column_variances(squares, noise, within)
+
+
+def _release_moments(
+    setup: _Setup, query: ClassCovariances, rows: RowMap, classes: _Classes, rare: float
+) -> _Spread:
     """Release second moments about the means of classes, and return covariances.
 
     The covariance of all rows is the one within classes plus the one between them. Its principal
     directions, in descending order of their variances, become the coordinates.
     """
-    query = setup.queries.moments
+    p = setup.structure.n_components
     is_pooled = setup.structure.pooled
     deviations = LabelledRows(AboutClassMeans(rows, classes.means))
     released = query.release(setup.records, rows=deviations)
@@ -506,8 +555,9 @@ def _release_moments(setup: _Setup, rows: RowMap, classes: _Classes, rare: float
     return _Spread(
         rows=rows.turned(directions),
         means=classes.means @ directions,
-        covariances=covariances,
-        pooled=pooled,
+        covariances=covariances[:, :p, :p],
+        pooled=pooled[:p, :p],
+        variances=pooled.diagonal().clamp(min=moments.LEAST_VARIANCE),
         between=float(between.trace()),
     )
 
@@ -522,7 +572,7 @@ def _first_cells(setup: _Setup, classes: _Classes, spread: _Spread) -> _Cells:
     if structure.n_cells == 1:
         return _one_cell_per_class(setup, classes, spread)
     means = spread.means[:, :p]
-    pooled = spread.pooled[:p, :p]
+    pooled = spread.pooled
     counts = torch.ones(structure.n_groups * structure.n_cells, dtype=torch.float64)
     if not structure.by_reference:
         centres = moments.first_centres(means, pooled, structure.n_cells).flatten(0, 1)
@@ -543,7 +593,7 @@ def _one_cell_per_class(setup: _Setup, classes: _Classes, spread: _Spread) -> _C
     """
     p = setup.structure.n_components
     means = spread.means[:, :p]
-    covariances = spread.covariances[:, :p, :p]
+    covariances = spread.covariances
     traces = covariances.diagonal(dim1=1, dim2=2).sum(1)
     released = max(float(classes.proportions @ traces), moments.LEAST_VARIANCE)
     total = float(setup.reference_variances().sum())
@@ -589,7 +639,7 @@ def _release_cell_moments(
         query.mechanism.sigma * unit**2,
         _weights(cells, setup.structure.n_cells),
         cells.means,
-        spread.covariances[:, :p, :p],
+        spread.covariances,
     )
     return replace(cells, roots=root(covariances))
 
@@ -640,12 +690,17 @@ def _set_decoding(generator: MixtureGenerator, rows: RowMap) -> None:
     """Set the map from rows to records.
 
     It has an affine part, the distributions of columns, and the bounds. The affine part is found
-    from the images of zero and of the unit vectors.
+    from the images of zero and of the unit vectors. Without leading directions it maps every
+    coordinate by itself, so that the vector of ones stands for all of them.
     """
-    identity = torch.eye(rows.dim, dtype=torch.float64)
-    offset = rows.decode(torch.zeros_like(identity[:1]))
+    zero = torch.zeros(1, rows.dim, dtype=torch.float64)
+    offset = rows.decode(zero)
     generator.offset.copy_(offset.flatten())
-    generator.synthesis.copy_((rows.decode(identity) - offset).flatten(1))
+    if generator.n_components:
+        units = torch.eye(rows.dim, dtype=torch.float64)
+        generator.synthesis.copy_((rows.decode(units) - offset).flatten(1))
+    else:
+        generator.synthesis.copy_((rows.decode(zero + 1) - offset).flatten())
     if rows.scores is not None and generator.columns is not None:
         generator.columns.load_state_dict(rows.scores.state_dict())
     if isinstance(rows.feature_map, Columns):

@@ -10,9 +10,10 @@ Edge. A second moment of rows of norm at most R in dimension D, released with bu
 has noise of scale :math:`\tau = \sqrt2 R^2 / \mu`. Its largest eigenvalue, the edge, is about
 :math:`\tau \sqrt{2 D}` by the semicircle law. Sizes are chosen by comparing edges with variances.
 
-A plan is one of four: one cell per class, several cells per class, the cells of a public reference,
-and columns with public bounds. Constants without another reason were chosen on public data sets
-(docs/generation.md, docs/tables.md; docs/negative-results.md has what was tried besides).
+A plan is one of five: one cell per class, several cells per class, the cells of a public
+reference, variances of single columns of wide rows, and columns with public bounds. Constants
+without another reason were chosen on public data sets (docs/generation.md, docs/tables.md;
+docs/negative-results.md has what was tried besides).
 """
 
 import math
@@ -31,6 +32,7 @@ from dpswd.mixture.structure import (
     ROW_NORM,
     SUM_BOUND,
     Structure,
+    squares_bound,
 )
 
 __all__ = ["COLUMN_CHOICES", "MAX_CELLS", "MAX_LEVELS", "ROUNDS", "forecast", "moment_edge"]
@@ -71,6 +73,14 @@ _CELL_EDGE = 2.5
 # All classes have one second moment where the variance of the leading coordinate is below this part
 # of the edge of one class.
 _HIDING_PART = 0.6
+
+# Vectors of more dimensions have no second moment: that of 4,000 takes 100 s of a core and 2.3 GB,
+# and one of twice as many eight times as long. Below, covariances are better than variances at
+# every budget (docs/negative-results.md).
+_MOST_DIMENSIONS = 4000
+# Ways to release how the rows of a class differ: their second moment, or the variances of single
+# columns.
+SPREAD_CHOICES = ("moments", "variances")
 
 # Most levels of brightness in the histogram of the pixels.
 MAX_LEVELS = 32
@@ -140,6 +150,7 @@ class _Limits:
     max_cells: int
     n_rounds: int
     max_levels: int
+    spread: str | None
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,7 @@ def forecast(
     n_rounds: int = ROUNDS,
     max_levels: int = MAX_LEVELS,
     columns: str | None = None,
+    spread: str | None = None,
 ) -> Structure:
     """Choose the structure for a budget and forecast each release.
 
@@ -206,6 +218,9 @@ def forecast(
         columns: How columns with bounds are released: ``"own"``, distributions of each class;
             ``"common"``, of all classes together; ``"scaled"``, means and second moments only.
             ``None`` decides by the signal.
+        spread: How the rows of a class differ: ``"moments"``, by a second moment;
+            ``"variances"``, by the variance of every column, of vectors only. ``None`` decides by
+            the dimension.
 
     Returns:
         The structure, whose text is a table of the releases.
@@ -222,7 +237,9 @@ def forecast(
     at_least(0, n_classes=n_classes, max_levels=max_levels)
     at_least(1, max_cells=max_cells, n_rounds=n_rounds)
     positive(mu=mu)
-    limits = _Limits(max_cells, n_rounds, max_levels)
+    if spread is not None:
+        choice(SPREAD_CHOICES, spread=spread)
+    limits = _Limits(max_cells, n_rounds, max_levels, spread)
     model = _model(n, tuple(shape), n_classes, mu)
     if bounded and len(shape) == 1 and not n_reference:
         return _structure_of_columns(model, columns, limits)
@@ -231,6 +248,8 @@ def forecast(
 
 def _structure_of_rows(model: _Model, n_reference: int, limits: _Limits) -> Structure:
     """Choose among the plans that release moments of rows."""
+    if _is_wide(model, limits):
+        return _structure_of_variances(model)
     n_reference_cells = _n_reference_cells(model, n_reference)
     if n_reference_cells >= _LEAST_REFERENCE_CELLS:
         return _structure_of_reference_cells(model, n_reference_cells)
@@ -331,6 +350,31 @@ def _structure_of_reference_cells(model: _Model, n_cells: int) -> Structure:
     return _with_forecast(structure, model)
 
 
+def _structure_of_variances(model: _Model) -> Structure:
+    """Give each class its means, and all classes one variance of every column.
+
+    The rows are too wide for a second moment.
+    """
+    shares = dict(_POOLED_SHARES)
+    shares["variances"] = 1 - sum(shares.values())
+    structure = Structure(
+        sample_shape=model.shape,
+        n_classes=model.n_classes,
+        size=0,
+        chroma_size=0,
+        dim=model.dim,
+        n_components=0,
+        n_cells=1,
+        pooled=True,
+        headroom=_CLASS_HEADROOM,
+        class_bound=ROW_NORM,
+        n_levels=0,
+        shares=shares,
+        signal=model.signal,
+    )
+    return _with_forecast(structure, model)
+
+
 def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -> Structure:
     """Release the distribution of every column, and moments of normal scores.
 
@@ -347,9 +391,6 @@ def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -
         return replace(without_distributions, column_signal=signal)
     own_columns = n_distributions == model.n_groups
     column_share = _OWN_COLUMN_SHARE if own_columns else _COLUMN_SHARE
-    # The same for one of several distributions, with the share of the columns.
-    bin_signal = signal * math.sqrt(column_share) / n_distributions
-    n_bins = _n_bins(bin_signal)
 
     # The moments of normal scores have the budget that the columns leave.
     mu_of_moments = model.mu * math.sqrt(1 - column_share)
@@ -357,8 +398,13 @@ def _structure_of_columns(model: _Model, columns: str | None, limits: _Limits) -
     score_structure = _structure_of_rows(score_model, 0, limits)
     not_released = ["overall"]
     if own_columns:
-        not_released.append("means")
+        not_released += ["means", "variances"]
     names = [name for name in score_structure.shares if name not in not_released]
+    if not names:  # of wide rows
+        column_share = 1.0
+    # Counts in one of several distributions over their noise, with the share of the columns.
+    bin_signal = signal * math.sqrt(column_share) / n_distributions
+    n_bins = _n_bins(bin_signal)
     # The other releases get the shares of those that are not made, in proportion to their own.
     total_share = sum(score_structure.shares[name] for name in names)
     shares = {"columns": column_share}
@@ -421,6 +467,15 @@ def _n_frequencies(shape: tuple[int, ...], total: float) -> int:
         largest = side
     size = min(round(math.sqrt(total / squares)), largest)
     return max(min(_LEAST_FREQUENCIES, side), size)
+
+
+def _is_wide(model: _Model, limits: _Limits) -> bool:
+    """Return whether vectors have variances in place of a second moment."""
+    if len(model.shape) == 3:
+        return False
+    if limits.spread is None:
+        return model.dim > _MOST_DIMENSIONS
+    return limits.spread == "variances"
 
 
 def _n_cells(model: _Model, limits: _Limits) -> int:
@@ -545,12 +600,18 @@ def _with_forecast(structure: Structure, model: _Model) -> Structure:
     dim = structure.dim
     within = (1 - BETWEEN_PART) * (ROW_NORM / structure.headroom) ** 2
     variance = min(within, structure.class_bound**2)  # within classes, after clipping
-    edge = _edge_of_all_classes(structure, model)
     ratios = {
         "overall": _ratio_of_overall(shares["overall"], model),
         "means": _ratio_of_means(shares["means"], structure.headroom, model),
-        "moments": variance / dim / edge,
     }
+    n_surviving = 0
+    if "moments" in shares:
+        edge = _edge_of_all_classes(structure, model)
+        ratios["moments"] = variance / dim / edge
+        variances = model.spectrum / model.spectrum.sum() * variance
+        n_surviving = int((variances > edge).sum())
+    else:
+        ratios["variances"] = _ratio_of_variances(shares["variances"], variance, model)
     if "tones" in shares:
         tone_noise = _SUM_SENSITIVITY * structure.n_levels
         ratios["tones"] = model.n * model.mu * math.sqrt(_TONE_SHARE) / tone_noise
@@ -563,8 +624,6 @@ def _with_forecast(structure: Structure, model: _Model) -> Structure:
     if "cell_moments" in shares:
         mu_cell = cell_signal * math.sqrt(shares["cell_moments"])
         ratios["cell_moments"] = 1 / (p * moment_edge(1.0, p, mu_cell))
-    variances = model.spectrum / model.spectrum.sum() * variance
-    n_surviving = int((variances > edge).sum())
     return replace(structure, signal_to_noise=ratios, n_surviving=n_surviving)
 
 
@@ -580,6 +639,18 @@ def _ratio_of_overall(share: float, model: _Model) -> float:
     """Return the norm R n of the sum of all rows over that of its noise."""
     noise = _SUM_SENSITIVITY * RAW_NORM
     return ROW_NORM * model.mu * math.sqrt(share / model.dim) * model.n / noise
+
+
+def _ratio_of_variances(share: float, variance: float, model: _Model) -> float:
+    """Return the mean variance of a column over its noise.
+
+    Args:
+        share: Part of the squared mu.
+        variance: Sum of the variances within classes.
+        model: The reference model.
+    """
+    noise = math.sqrt(2) * squares_bound(model.dim) / (model.mu * math.sqrt(share))
+    return variance / model.dim * model.n / noise
 
 
 def _ratio_of_means(share: float, headroom: float, model: _Model) -> float:

@@ -51,7 +51,8 @@ class MixtureGenerator(Generator):
         sample_shape: Shape of a record.
         n_classes: Number of classes; 0 for none.
         n_cells: Cells per class.
-        n_components: Number p of leading directions.
+        n_components: Number p of leading directions. With 0, the coordinates of rows are those of
+            the record, scaled, and vary independently of each other within a cell.
         dim: Dimension D of the rows; ``None`` for p.
         bounded: Whether records are limited: pixels to [0, 1], columns to their bounds.
         n_levels: Levels of the tone curve, at least 3; 0 limits by clamping.
@@ -67,8 +68,9 @@ class MixtureGenerator(Generator):
             shapes.
 
     Raises:
-        InputError: If jitter or a residual is asked of vectors, an amount is not valid, or records
-            that are no shapes have several draws.
+        InputError: If jitter or a residual is asked of vectors, an amount is not valid, records
+            that are no shapes have several draws, or rows without leading directions are not the
+            entries of a record.
     """
 
     def __init__(
@@ -107,6 +109,11 @@ class MixtureGenerator(Generator):
                 f"Expected one draw without shapes, got n_draws={n_draws}; pass shapes."
             )
         n_entries = math.prod(sample_shape)
+        if not n_components and dim != n_entries:
+            raise InputError(
+                f"Expected dim={n_entries} without leading directions, as the records have, got "
+                f"dim={dim}."
+            )
         draws_end = n_draws * (dim + 1)
         jitter_end = draws_end
         if amounts:
@@ -140,8 +147,9 @@ class MixtureGenerator(Generator):
         self.means = nn.Buffer(torch.zeros(n_all, dim))
         self.roots = nn.Buffer(torch.zeros(n_all, n_components, n_components))
         self.tail = nn.Buffer(torch.zeros(dim - n_components))
-        # The map D from rows to records, which is affine: rows @ synthesis + offset.
-        self.synthesis = nn.Buffer(torch.zeros(dim, n_entries))
+        # The map D from rows to records, which is affine: rows @ synthesis + offset. Without
+        # leading directions every entry has a coordinate and a factor of its own.
+        self.synthesis = nn.Buffer(torch.zeros((dim, n_entries) if n_components else (dim,)))
         self.offset = nn.Buffer(torch.zeros(n_entries))
         # Standard deviations of the frequencies r that are not released.
         self.residual_scale = nn.Buffer(torch.zeros(residual_shape))
@@ -192,6 +200,8 @@ class MixtureGenerator(Generator):
         leading = latent[:, :p, None]
         rows = self.means[cells]
         rows[:, p:] += self.tail * latent[:, p : self.dim]
+        if not p:
+            return rows
         # One product per cell: a root for every code would take much memory.
         for c in cells.unique().tolist():
             mine = cells == c
@@ -227,10 +237,14 @@ class MixtureGenerator(Generator):
             labels: Classes (n,).
         """
         p = self.n_components
-        means = self.means @ self.synthesis + self.offset
-        leading = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
-        remaining = (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
-        deviations = (leading + remaining).sqrt().clamp(min=_LEAST_WIDTH)
+        means = self._decoded(self.means)
+        if p:
+            leading = (self.roots.mT @ self.synthesis[:p]).square().sum(1)
+            remaining = (self.tail[:, None] * self.synthesis[p:]).square().sum(0)
+            variances = leading + remaining
+        else:
+            variances = (self.tail * self.synthesis).square().expand_as(means)
+        deviations = variances.sqrt().clamp(min=_LEAST_WIDTH)
         weights: Tensor = self.weights
         if not self.own_columns:  # one mixture of the cells of all classes
             proportions = weights.new_tensor(self.proportions)
@@ -243,12 +257,18 @@ class MixtureGenerator(Generator):
         below = (weights[labels][:, :, None] * cell_probabilities).sum(1)
         return columns.values(below, labels).clamp(self.low, self.high)
 
+    def _decoded(self, rows: Tensor) -> Tensor:
+        """Map rows (n, D) to flat records, by the affine part of the map."""
+        if self.n_components:
+            return rows @ self.synthesis + self.offset
+        return rows * self.synthesis + self.offset
+
     def linear(self, rows: Tensor, latent: Tensor | None = None) -> Tensor:
         """Map rows (n, D) to records without limits.
 
         With codes (n, latent_dim), the frequencies that are not released are added.
         """
-        flat = rows @ self.synthesis + self.offset
+        flat = self._decoded(rows)
         records = flat.unflatten(1, self.sample_shape)
         if latent is not None and self.frequencies is not None:
             n_entries = math.prod(self.sample_shape)

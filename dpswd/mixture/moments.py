@@ -128,6 +128,25 @@ def pulled_covariances(released: Tensor, prior: Tensor, noise: Tensor) -> Tensor
     return prior + difference * signal_weight(difference, reference, noise_sq)
 
 
+def column_variances(released: Tensor, noise: float, total: float) -> Tensor:
+    """Return the variances (d,) of columns, above zero, that add up to ``total``.
+
+    Each is pulled towards the mean one, the more the larger the noise is beside the differences of
+    the variances. Clipping makes all of them smaller; one factor restores their sum.
+
+    Args:
+        released: Released mean squares (d,) of the columns.
+        noise: Standard deviation of one of them.
+        total: Sum of the variances, which is known.
+    """
+    mean = released.mean().clamp(min=LEAST_VARIANCE)
+    difference = released - mean
+    noise_sq = mean.new_full((1,), noise**2)
+    weight = signal_weight(difference, mean.square(), noise_sq)
+    variances = (mean + weight * difference).clamp(min=LEAST_VARIANCE)
+    return (variances * (total / variances.sum())).clamp(min=LEAST_VARIANCE)
+
+
 def class_covariances(
     counts: Tensor,
     covariances: Tensor,

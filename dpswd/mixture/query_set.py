@@ -6,11 +6,14 @@ They are in the order of their releases.
 from dataclasses import dataclass
 from typing import Any
 
-from dpswd.mixture.structure import RAW_NORM, ROW_NORM, Structure
-from dpswd.queries import ClassCovariances, ClassMeans, ColumnCounts, SumAndNorm
+from dpswd.mixture.structure import RAW_NORM, ROW_NORM, Structure, squares_bound
+from dpswd.queries import ClassCovariances, ClassMeans, ClassSquares, ColumnCounts, SumAndNorm
 from dpswd.records import PrivateRecords
 
 __all__ = ["Queries"]
+
+# Shares are below 1.
+_LARGEST_SHARE = 0.99
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,7 @@ class Queries:
         tones: Sum of the histograms of the pixels of all images.
         means: Counts and sums of classes.
         moments: Second moments of classes, or of all classes together.
+        variances: Squares of all classes together, where there are no second moments.
         cell_means: Counts and sums of cells, one query for each round.
         cell_moments: Second moments of cells.
     """
@@ -31,7 +35,8 @@ class Queries:
     overall: SumAndNorm | None
     tones: ClassMeans | None
     means: ClassMeans | None
-    moments: ClassCovariances
+    moments: ClassCovariances | None
+    variances: ClassSquares | None
     cell_means: tuple[ClassMeans, ...]
     cell_moments: ClassCovariances | None
 
@@ -53,11 +58,15 @@ class Queries:
         overall = None
         tones = None
         means = None
+        moments = None
+        variances = None
         cell_moments = None
         n_moments = n_groups
         if structure.pooled:
             n_moments = 1
         if "columns" in shares:
+            # A query that is the only one gets all of mu, whatever its share.
+            column_share = min(shares["columns"], _LARGEST_SHARE)
             bounds: Any = records.bounds  # which a structure with columns requires
             n_distributions = n_groups if structure.own_columns else 1
             columns = ColumnCounts(
@@ -65,7 +74,7 @@ class Queries:
                 bounds,
                 records.kinds,
                 structure.n_bins,
-                share=shares["columns"],
+                share=column_share,
                 noise_seed=noise_seed,
             )
         if "overall" in shares:
@@ -78,13 +87,18 @@ class Queries:
             means = ClassMeans(
                 n_groups, dim, ROW_NORM, share=shares["means"], noise_seed=noise_seed
             )
-        moments = ClassCovariances(
-            n_moments,
-            dim,
-            structure.class_bound,
-            share=shares["moments"],
-            noise_seed=noise_seed,
-        )
+        if "moments" in shares:
+            moments = ClassCovariances(
+                n_moments,
+                dim,
+                structure.class_bound,
+                share=shares["moments"],
+                noise_seed=noise_seed,
+            )
+        if "variances" in shares:
+            variances = ClassSquares(
+                1, dim, squares_bound(dim), share=shares["variances"], noise_seed=noise_seed
+            )
         cell_means = []
         for i in range(structure.n_rounds):
             seed = noise_seed
@@ -96,13 +110,15 @@ class Queries:
             cell_moments = ClassCovariances(
                 n_cells, p, ROW_NORM, share=shares["cell_moments"], noise_seed=noise_seed
             )
-        return cls(columns, overall, tones, means, moments, tuple(cell_means), cell_moments)
+        return cls(
+            columns, overall, tones, means, moments, variances, tuple(cell_means), cell_moments
+        )
 
     def in_order(self) -> list[Any]:
         """Return the queries in the order of their releases.
 
         The last one gets what is left of mu.
         """
-        first = [self.columns, self.overall, self.tones, self.means, self.moments]
+        first = [self.columns, self.overall, self.tones, self.means, self.moments, self.variances]
         queries = [*first, *self.cell_means, self.cell_moments]
         return [query for query in queries if query is not None]

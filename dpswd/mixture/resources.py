@@ -1,6 +1,7 @@
 """Memory and time of a fit, forecast before anything is spent.
 
 The second moments of D dimensions are D x D numbers, and their eigenvectors take D^3 operations.
+The variances of D columns, which wide rows have in their place, are D numbers.
 """
 
 from dpswd._memory import GIGABYTE, PART, machine_memory
@@ -14,12 +15,16 @@ __all__ = ["check_memory", "cost_line", "memory_of_fit", "seconds_of_fit"]
 _MATRICES = 16
 # Seconds of a core over D^3: 6 to 11 s were measured at D = 2,000, and 15 s at D = 3,000.
 _SECONDS = 1.5e-9
+# Vectors (D,) in float64 that a fit without second moments holds, besides two for each class.
+_VECTORS = 64
 # Dimensions from which on memory and time are worth a line.
 _WIDE = 1000
 
 
 def memory_of_fit(structure: Structure) -> float:
     """Return the bytes that a fit needs at its peak, besides the records."""
+    if structure.is_diagonal:
+        return float((_VECTORS + 2 * structure.n_groups) * 8 * structure.dim)
     n_moments = 1
     if not structure.pooled:
         n_moments = structure.n_groups
@@ -27,7 +32,9 @@ def memory_of_fit(structure: Structure) -> float:
 
 
 def seconds_of_fit(structure: Structure) -> float:
-    """Return seconds of a core for the eigenvectors of a fit."""
+    """Return seconds of a core for the eigenvectors of a fit; 0 without them."""
+    if structure.is_diagonal:
+        return 0.0
     return float(_SECONDS * structure.dim**3)
 
 
@@ -39,7 +46,7 @@ def cost_line(structure: Structure) -> str | None:
         >>> print(cost_line(forecast(50_000, (3000,), n_classes=2, mu=2.0)))
         The fit needs at most about 1.3 GB of memory besides the records, and 40 s of a core.
     """
-    if structure.dim < _WIDE:
+    if structure.dim < _WIDE or structure.is_diagonal:
         return None
     gigabytes = memory_of_fit(structure) / GIGABYTE
     seconds = seconds_of_fit(structure)

@@ -30,7 +30,7 @@ from importlib.resources import files
 
 from dpswd.errors import InputError
 
-__all__ = ["PublicResult", "Structure", "nearest_results"]
+__all__ = ["PublicResult", "Structure", "nearest_results", "squares_bound"]
 
 # Bound R on the norm of a centred, scaled row; the queries of classes and cells clip to it.
 ROW_NORM = 0.5
@@ -65,6 +65,11 @@ _SUBJECT_SIGNAL = 5000.0
 COLUMN_SIGNAL = 90.0
 # The same per class, for the distributions of each class.
 OWN_COLUMN_SIGNAL = 140.0
+# Bound on the squares of a row, over the norm that they have if all are equal.
+SQUARES_BOUND = 2.0
+# Ratio of the mean of a class of wide rows to its noise, from which on it stands out of the noise.
+# The ratio of a variance is the same.
+_WIDE_SIGNAL = 0.25
 # Ratio of two signals beyond which a public data set is not comparable.
 _FARTHEST_RATIO = 2.0
 
@@ -75,6 +80,7 @@ _DESCRIPTIONS = {
     "tones": "shares of pixels at each level of brightness",
     "means": "mean of every class",
     "moments": "variety within classes",
+    "variances": "variance of every column, within classes",
     "cell_means": "means of cells, into which a class is cut",
     "cell_moments": "variety within cells",
 }
@@ -94,6 +100,8 @@ class Structure:
         dim: Dimension D of the rows.
         n_components: Number p of leading principal directions. Within a cell, rows have a full
             covariance in these directions, and in all others the variances of all classes together.
+            With 0, no second moment is released: coordinates are those of the rows, and vary
+            independently of each other.
         n_cells: Cells per class.
         pooled: Whether one second moment is released for all classes together.
         headroom: Bound R on the norm of a row divided by the root mean square norm of the rows.
@@ -159,7 +167,10 @@ class Structure:
             names.append("tones")
         if not self.own_columns:  # else the mean of a class follows from its distributions
             names.append("means")
-        names.append("moments")
+        if self.n_components:
+            names.append("moments")
+        elif not self.own_columns:  # normal scores of a class have variance 1
+            names.append("variances")
         if self.n_cells > 1:
             names.append("cell_means")
         if self.n_cells > 1 and not self.by_reference:  # a reference has its covariances
@@ -178,9 +189,46 @@ class Structure:
         return len(self.shares) + n_further_rounds
 
     @property
+    def is_diagonal(self) -> bool:
+        """Whether columns vary independently of each other within a cell.
+
+        They do where rows are too wide for a second moment.
+        """
+        return self.n_components == 0
+
+    @property
     def is_noise(self) -> bool:
         """Whether even the means are expected to be hidden by the noise."""
-        return self.signal < _MEANS_SIGNAL
+        return self._noise_over_means > 1
+
+    @property
+    def _noise_over_means(self) -> float:
+        """How many times as many records the means need."""
+        times = _MEANS_SIGNAL / self.signal
+        if self.is_diagonal and "means" in self.signal_to_noise:
+            return max(times, _WIDE_SIGNAL / self.signal_to_noise["means"])
+        return times
+
+    def refusal(self, n: int) -> str | None:
+        """Return why a fit of wide rows is refused, and how many records would do.
+
+        Return ``None`` where the means of classes or the variances of columns stand out of the
+        noise.
+
+        Args:
+            n: Number of records of the forecast.
+        """
+        if not self.is_diagonal or not self.is_noise:
+            return None
+        if self.signal_to_noise.get("variances", 0.0) >= _WIDE_SIGNAL:
+            return None
+        # The ratios are proportional to the number of records.
+        enough = math.ceil(n * self._noise_over_means)
+        return (
+            f"Expected at least {enough:,} records of {self.dim:,} numbers at this budget, got "
+            f"{n:,}: means and variances would be noise; use more records, a larger budget, or "
+            "fewer columns."
+        )
 
     @property
     def verdict(self) -> str:
@@ -189,9 +237,11 @@ class Structure:
         It is monotone in the number of records: more records are never promised less.
         """
         if self.is_noise:
-            times = math.ceil(_MEANS_SIGNAL / self.signal)
+            times = math.ceil(self._noise_over_means)
             remedy = f"class means need {times:,} times as many records, or a larger budget"
             return f"Expect noise: {remedy}."
+        if self.is_diagonal:
+            return f"Expect class means and variances of single columns ({self._size_line()})."
         variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
         return f"Expect class means {variety} ({self._size_line()})."
 
@@ -201,6 +251,11 @@ class Structure:
         group = "records of one class" if self.n_classes > 1 else "records"
         if self.is_noise:
             first = self.verdict
+        elif self.is_diagonal:
+            first = (
+                f"Expect synthetic {group} whose columns have the right mean and spread, and vary "
+                f"independently of each other: {self.dim:,} columns are too many for covariances."
+            )
         elif self.signal < _VARIETY_SIGNAL:
             first = (
                 f"Expect synthetic {group} that look much alike: their mean is right, and the "
@@ -212,6 +267,8 @@ class Structure:
                 "so are the largest differences between them; fine details are lost."
             )
         lines = [first]
+        if self.is_diagonal and not self.own_columns:
+            lines.append(self._ratio_line())
         if self.size and not self.is_noise:
             lines.append(self._sharpness_line())
         if self.column_signal is not None and not self.is_noise:
@@ -219,6 +276,16 @@ class Structure:
         if self.size and self.n_classes > 1:
             lines += self._result_lines()
         return "\n".join(lines)
+
+    def _ratio_line(self) -> str:
+        """Say how strong means and variances of columns are beside their noise."""
+        means = self.signal_to_noise["means"]
+        variances = self.signal_to_noise["variances"]
+        owner = "a class" if self.n_classes > 1 else "all records"
+        return (
+            f"Signal over noise: {means:.3g} of the mean of {owner}, {variances:.3g} of the "
+            "variance of a column."
+        )
 
     def _columns_in_words(self) -> str:
         """Say what to expect of single columns."""
@@ -329,7 +396,10 @@ class Structure:
         lines.append(
             "signal / noise: of one number of the release, on average; leading ones are far better."
         )
-        lines.append(f"Directions of variety above the noise: {self.n_surviving} of {self.dim}.")
+        survival = f"Directions of variety above the noise: {self.n_surviving} of {self.dim}."
+        if self.is_diagonal:
+            survival = f"No covariances: {self.dim:,} columns are too many."
+        lines.append(survival)
         return lines
 
     def _detail_line(self) -> str:
@@ -377,6 +447,14 @@ class PublicResult:
     def __str__(self) -> str:
         size = f"{self.n_records:,} records, epsilon {self.epsilon:g}"
         return f"{self.dataset} ({size}) {self.accuracy:.0f} %"
+
+
+def squares_bound(dim: int) -> float:
+    """Return the bound on the norm of the squares of a row of this dimension.
+
+    The squares of a row of norm R whose entries are all of the same size have norm R^2 / sqrt(D).
+    """
+    return SQUARES_BOUND * ROW_NORM**2 / math.sqrt(dim)
 
 
 def nearest_results(

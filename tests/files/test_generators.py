@@ -303,9 +303,23 @@ def test_files_whose_facts_do_not_fit(released, tmp_path, key, content):
     assert outcome(read_generator, tmp_path / "generator.pt") is REFUSED
 
 
+def test_generator_of_wide_rows_there_and_back(tmp_path):
+    """Every column has a factor of its own, not a row of a square matrix."""
+    generator = MixtureGenerator((4,), n_classes=2, n_cells=1, n_components=0, dim=4)
+    generator.synthesis.copy_(torch.arange(1.0, 5.0))
+    generator.tail.copy_(torch.ones(4))
+    write_generator(generator.eval(), tmp_path / "g.pt")
+    loaded, _ = read_generator(tmp_path / "g.pt")
+    latent = generator.latent(3)
+    labels = torch.tensor([0, 1, 0])
+    assert torch.equal(loaded(latent, labels), generator(latent, labels))
+    assert sum(weight.numel() for weight in loaded.state_dict().values()) < 40
+
+
 @pytest.mark.parametrize(
     "changed",
     [
+        {"n_components": 0},
         {"sample_shape": (10**6, 10**6)},
         {"sample_shape": (1, 10**5, 10**5), "residual": True},
         {"n_cells": 10**9},

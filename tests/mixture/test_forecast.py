@@ -122,6 +122,46 @@ def test_forecast_releases_columns_as_it_is_told():
         forecast(400, (8,), 2, 2.0, bounded=True, columns="none")
 
 
+def test_forecast_has_variances_in_place_of_covariances_of_wide_rows():
+    for n, mu in ((2000, 2.0), (100, 0.2), (10**6, 5.0)):  # the dimension alone decides
+        structure = forecast(n, (20_000,), 2, mu)
+        assert structure.is_diagonal
+        assert set(structure.shares) == {"overall", "means", "variances"}
+        assert "No covariances: 20,000 columns are too many." in str(structure)
+        assert not forecast(n, (4000,), 2, mu).is_diagonal
+    assert not forecast(2000, (3, 256, 256), 2, 2.0).is_diagonal  # frequencies are few
+
+
+def test_forecast_releases_spread_as_it_is_told():
+    moments = forecast(2000, (20_000,), 2, 2.0, spread="moments")
+    variances = forecast(2000, (20,), 2, 2.0, spread="variances")
+    assert "moments" in moments.shares
+    assert "variances" in variances.shares
+    with pytest.raises(InputError, match="spread"):
+        forecast(400, (8,), 2, 2.0, spread="none")
+
+
+def test_forecast_of_wide_columns_with_distributions_needs_nothing_else():
+    """Normal scores of a class have mean 0 and variance 1."""
+    structure = forecast(200_000, (5000,), 2, 2.0, bounded=True)
+    assert structure.is_diagonal
+    assert dict(structure.shares) == {"columns": 1.0}
+    common = forecast(200_000, (5000,), 2, 2.0, bounded=True, columns="common")
+    assert set(common.shares) == {"columns", "means", "variances"}
+    assert sum(common.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("n_classes", [0, 2, 10])
+def test_forecast_of_wide_rows_says_how_many_records_would_do(n_classes):
+    refused = forecast(20, (20_000,), n_classes, 2.0).refusal(20)
+    enough = int(refused.split("at least ")[1].split(" ")[0].replace(",", ""))
+    assert forecast(enough, (20_000,), n_classes, 2.0).refusal(enough) is None
+    fewer = enough // (2 * max(n_classes, 1))  # at most: variances are seen before the means
+    assert forecast(fewer, (20_000,), n_classes, 2.0).refusal(fewer) is not None
+    assert "Expect noise" not in str(forecast(enough, (20_000,), n_classes, 2.0))
+    assert forecast(20, (20,), n_classes, 2.0).refusal(20) is None  # noise, and not wide
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
