@@ -235,7 +235,7 @@ def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None
     import torch
 
     from dpswd._arrays import as_records
-    from dpswd.files.pictures import mark_picture, save_grid
+    from dpswd.files.pictures import mark_picture, save_rows
     from dpswd.records import floats
 
     synthetic, _ = as_records(adapter.synthetic_[:_N_COLUMNS])
@@ -243,9 +243,7 @@ def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None
     if adapter.classifier_.examples is not None:
         rows["source, adapted"] = torch.from_numpy(adapter.classifier_.examples)
     rows["synthetic target"] = floats(synthetic)
-    n = min(len(images) for images in rows.values())
-    images = torch.cat([images[:n] for images in rows.values()])
-    save_grid(images, path, n, row_names=list(rows))
+    save_rows(rows, path)
     mark_picture(path, adapter.guarantee_.notice)
 
 

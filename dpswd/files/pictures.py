@@ -18,7 +18,7 @@ from dpswd._layout import Array
 from dpswd.columns import Column, Table
 from dpswd.networks.generator import Generator, draw
 
-__all__ = ["mark_picture", "save_columns", "save_grid", "save_samples"]
+__all__ = ["mark_picture", "save_columns", "save_grid", "save_rows", "save_samples"]
 
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
 _N_SAMPLES = 10  # images of each class, and rows without classes
@@ -137,7 +137,24 @@ def _short(name: Any) -> str:
     return text
 
 
-def save_samples(generator: Generator, path: Path) -> Tensor:
+def save_rows(rows: Mapping[str, Tensor], path: Path) -> None:
+    """Write a picture with a row of images for each name.
+
+    Args:
+        rows: Images (n, channels, h, w) in [0, 1] by the names of their rows, which have as many
+            images as the shortest one, and at most ten. Beside images in colour, grey ones are
+            written in colour, too.
+        path: The file.
+    """
+    n_across = min(_N_SAMPLES, *(len(images) for images in rows.values()))
+    channels = max(images.shape[1] for images in rows.values())
+    images_of_rows = [
+        images[:n_across].expand(-1, channels, -1, -1).cpu() for images in rows.values()
+    ]
+    save_grid(torch.cat(images_of_rows), path, n_across, row_names=list(rows))
+
+
+def save_samples(generator: Generator, path: Path) -> None:
     """Write a picture with a row of ten generated images per class.
 
     Each row has the name of its class.
@@ -145,9 +162,6 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     Args:
         generator: A generator of images.
         path: The file.
-
-    Returns:
-        The images (n, channels, h, w).
     """
     labels = torch.arange(generator.n_classes or _N_SAMPLES).repeat_interleave(_N_SAMPLES)
     if not generator.n_classes:
@@ -157,7 +171,6 @@ def save_samples(generator: Generator, path: Path) -> Tensor:
     if generator.n_classes:
         names = generator.class_names or range(generator.n_classes)
     save_grid(images, path, _N_SAMPLES, row_names=names, titles={0: "synthetic"})
-    return images
 
 
 def _edges(values: Array) -> Array:

@@ -56,6 +56,8 @@ _WITHIN_RADIUS = 0.99
 _FEW_DIMENSIONS = 100
 # Source records that measure the public centre and radius of features.
 _N_REFERENCE = 2048
+# Source images in a picture.
+_N_SHOWN = 10
 
 
 class AdaptationModule(KeepsRelease):
@@ -146,6 +148,7 @@ class AdaptationModule(KeepsRelease):
         self.adapter_lr = adapter_lr
         self.features: EncodedRows | None = None
         self.criterion: DPSlicedWassersteinLoss | None = None
+        self._shown = torch.empty(0)  # the first source records of the first batch
         self._batch_size = batch_size
         self._mechanism_options: dict[str, Any] = {
             "n_projections": n_projections,
@@ -233,6 +236,8 @@ class AdaptationModule(KeepsRelease):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Make a release if the private batch has records; return the loss."""
         records, classes = batch["source"]
+        if not len(self._shown):
+            self._shown = records[:_N_SHOWN].clone()
         if len(batch["target"]):
             self._release(batch["target"], records)
         adapted = records
@@ -291,6 +296,17 @@ class AdaptationModule(KeepsRelease):
         if self.adapter is not None:
             records = self.adapter(records)
         return cast(Tensor, self.classifier(self.encoder(records)))
+
+    def sample_images(self) -> dict[str, Tensor]:
+        """Return ten source images, and the same ones adapted, for ``SampleGrid``.
+
+        The source is public. Without an adapter, before the first step and of other records than
+        images there are none.
+        """
+        is_image = self._shown.dim() == 4 and self._shown.shape[1] in (1, 3)
+        if self.adapter is None or not is_image:
+            return {}
+        return {"source": self._shown, "source, adapted": self.adapter(self._shown)}
 
     def configure_optimizers(self) -> Any:
         """Return Adam, and a schedule with a warm-up and a cosine."""

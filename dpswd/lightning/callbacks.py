@@ -4,10 +4,15 @@ The networks are generators and classifiers.
 """
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
 from dpswd._progress import say
 from dpswd._validate import at_least
@@ -17,7 +22,7 @@ from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.files.classifiers import write_classifier
 from dpswd.files.generators import check_writable, write_generator
-from dpswd.files.pictures import mark_picture, save_samples
+from dpswd.files.pictures import mark_picture, save_grid, save_rows, save_samples
 from dpswd.lightning.adaptation import AdaptationModule
 from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.budget import PrivacyBudget
@@ -26,7 +31,7 @@ from dpswd.networks.generator import Generator
 
 __all__ = ["ClassifierFile", "GeneratorFile", "SampleGrid"]
 
-_IMAGES_PER_ROW = 10  # as save_samples draws them: one row per class
+_IMAGES_PER_ROW = 10  # of a module of your own
 
 
 class GeneratorFile(L.Callback):
@@ -135,13 +140,27 @@ def _target_classifier(module: AdaptationModule, data: AdaptationData) -> Target
 
 
 class SampleGrid(L.Callback):
-    """Writes ``samples.png``, with ten images per class, and shows it in TensorBoard.
+    """Writes ``samples.png`` during the training, and shows it in TensorBoard.
+
+    The picture has ten images of each class that ``generator`` of the module draws, a
+    :class:`~dpswd.networks.generator.Generator`. A module of your own may have the method
+    ``sample_images()`` instead. It takes no argument and returns images (n, channels, h, w) in
+    [0, 1], or a dictionary of such images by the names of the rows of the picture. It is called in
+    evaluation mode and without gradients, and leaves the random state of torch as it is.
+    ``AdaptationModule`` has one, of source images before and after the adapter.
+
+    Every logger whose ``experiment`` has ``add_image``, as that of ``TensorBoardLogger``, receives
+    the picture as ``samples``. The file is written with any logger, and without one.
 
     Args:
         every_n_steps: Training steps between pictures; 0 for one at the end of training only.
 
     Raises:
-        InputError: If ``every_n_steps`` is negative.
+        InputError: If ``every_n_steps`` is negative; before the first release, if the module draws
+            no images.
+
+    Example:
+        >>> trainer = L.Trainer(callbacks=[SampleGrid(every_n_steps=100)], logger=False)
     """
 
     def __init__(self, every_n_steps: int = 500) -> None:
@@ -149,12 +168,16 @@ class SampleGrid(L.Callback):
         self.every_n_steps = every_n_steps
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse a module without a generator of records, before the first release."""
+        """Refuse a module that draws no images, before the first release."""
+        if _draws_images(pl_module):
+            _sampled_images(pl_module)
+            return
         generator = getattr(pl_module, "generator", None)
         if not isinstance(generator, Generator):
             raise InputError(
-                "Expected a module whose attribute generator is a dpswd Generator for the callback "
-                f"SampleGrid, got {type(generator).__name__}; leave the callback out."
+                "Expected a module with the method sample_images, or with a dpswd Generator as its "
+                f"attribute generator, for the callback SampleGrid, got {type(pl_module).__name__} "
+                "with neither; add the method, or leave the callback out."
             )
 
     def on_train_batch_end(
@@ -175,18 +198,84 @@ class SampleGrid(L.Callback):
         self._write(trainer, pl_module)
 
     def _write(self, trainer: L.Trainer, module: Any) -> None:
-        generator = module.generator
-        is_image = len(generator.sample_shape) == 3
-        if not is_image or not trainer.is_global_zero:
+        """Write a picture on rank 0, unless the records are not images."""
+        if not trainer.is_global_zero:
+            return
+        path = Path(trainer.default_root_dir) / "samples.png"
+        has_picture = _save_picture(module, path)
+        if not has_picture:
             return
         any_trainer: Any = trainer
-        path = Path(trainer.default_root_dir) / "samples.png"
-        images = save_samples(generator, path)
         mark_picture(path, _notice(any_trainer.callbacks))
-        board = getattr(trainer.logger, "experiment", None)
-        if board is None or not hasattr(board, "add_image"):
-            return
-        from torchvision.utils import make_grid  # slow to import, and needed for TensorBoard only
+        for logger in trainer.loggers:
+            _show_picture(logger, path, trainer.global_step)
 
-        grid = make_grid(images.clamp(0, 1), nrow=_IMAGES_PER_ROW)
-        board.add_image("samples", grid, trainer.global_step)
+
+def _draws_images(module: L.LightningModule) -> bool:
+    """Return whether a module has the method ``sample_images``."""
+    return callable(getattr(module, "sample_images", None))
+
+
+def _save_picture(module: Any, path: Path) -> bool:
+    """Write the picture of a module; return whether there is one."""
+    if not _draws_images(module):
+        has_images = len(module.generator.sample_shape) == 3
+        if has_images:
+            save_samples(module.generator, path)
+        return has_images
+    images = _sampled_images(module)
+    if isinstance(images, Tensor):
+        save_grid(images.cpu(), path, _IMAGES_PER_ROW)
+    elif images:
+        save_rows(images, path)
+    return len(images) > 0
+
+
+def _sampled_images(module: Any) -> Tensor | dict[str, Tensor]:
+    """Return what ``sample_images`` of a module draws.
+
+    Raises:
+        InputError: If that is not images of one size.
+    """
+    was_training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    devices = range(torch.cuda.device_count())
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            images = module.sample_images()
+    finally:
+        for part, mode in was_training:
+            part.training = mode
+    if not isinstance(images, Mapping):
+        _check_images([images], module)
+        return cast(Tensor, images)
+    rows = {str(name): row for name, row in images.items()}
+    _check_images(list(rows.values()), module)
+    return rows
+
+
+def _check_images(all_images: list[Any], module: L.LightningModule) -> None:
+    """Refuse what is not images of one size, in grey or in colour."""
+    expected = (
+        f"Expected images (n, 1 or 3, h, w) of one size from {type(module).__name__}.sample_images"
+    )
+    sizes = set()
+    for images in all_images:
+        if not isinstance(images, Tensor):
+            raise InputError(f"{expected}, got {type(images).__name__}; return a tensor.")
+        shape = tuple(images.shape)
+        if len(shape) != 4 or shape[1] not in (1, 3) or not len(images):
+            raise InputError(f"{expected}, got shape {shape}; change what it returns.")
+        sizes.add(shape[2:])
+    if len(sizes) > 1:
+        raise InputError(f"{expected}, got the sizes {sorted(sizes)}; scale them to one.")
+
+
+def _show_picture(logger: Any, path: Path, step: int) -> None:
+    """Show a picture in TensorBoard; another logger is left as it is."""
+    board = getattr(logger, "experiment", None)
+    if not hasattr(board, "add_image"):
+        return
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    board.add_image("samples", pixels, step, dataformats="HWC")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from factories import write_images
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dpswd
 from dpswd.commands.main import main
@@ -68,6 +69,15 @@ def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, cap
     for code, printed in pairs:
         exec(compile(code, page.name, "exec"), {})
         assert printed in capsys.readouterr().out
+
+
+def test_pictures_of_the_page_on_callbacks_are_in_tensorboard(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code in blocks(DOCS / "howto" / "callbacks.md", "python"):
+        exec(compile(code, "callbacks.md", "exec"), {})
+    board = EventAccumulator("runs/pictures/lightning_logs/version_0").Reload()
+    assert [picture.step for picture in board.Images("samples")] == [10, 20, 30, 40]
+    assert Path("runs/pictures/samples.png").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
