@@ -15,6 +15,8 @@ _FEWEST_RECORDS = 2000
 _N_LINES = 4
 
 
+# Descriptions of what :func:`working` shows. A terminal holds one bar at a time.
+_open_bars: list[str] = []
 # Puts a line into the words of the interface that is used; empty for those of Python.
 _translations: list[Callable[[str], str]] = []
 
@@ -62,7 +64,8 @@ def with_progress_bar(
         shown: Whether a bar may be shown; it is, on a terminal and if there are many records.
     """
     n_records = sum(len(part) for part in parts)
-    if not shown or n_records < _FEWEST_RECORDS or not sys.stderr.isatty():
+    is_short = n_records < _FEWEST_RECORDS
+    if not shown or is_short or _open_bars or not sys.stderr.isatty():
         yield from parts
         return
     # Imported here, since rich is needed on a terminal only.
@@ -83,7 +86,7 @@ def steps(n_steps: int, description: str, *, shown: bool = True) -> Iterator[int
         shown: Whether anything is shown; on rank 0 only.
     """
     numbers = range(n_steps)
-    if not shown or _rank() != 0:
+    if not shown or _open_bars or _rank() != 0:
         yield from numbers
         return
     if sys.stderr.isatty():
@@ -98,3 +101,37 @@ def steps(n_steps: int, description: str, *, shown: bool = True) -> Iterator[int
         if number in lines:
             say(f"{description}: step {number:,} of {n_steps:,}")
         yield number
+
+
+@contextmanager
+def working(description: str, *, shown: bool = True, line: bool = True) -> Iterator[None]:
+    """Show that a computation is under way whose length is not known.
+
+    On a terminal, a bar names it and counts the seconds; elsewhere, one line names it. Bars of the
+    computation itself are not shown.
+
+    Args:
+        description: What is computed.
+        shown: Whether anything is shown; on rank 0 only.
+        line: Whether a line is written where there is no terminal.
+    """
+    if not shown or _open_bars or _rank() != 0:
+        yield
+        return
+    if not sys.stderr.isatty():
+        if line:
+            say(f"{description}.")
+        yield
+        return
+    # Imported here, since rich is needed on a terminal only.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(description, total=None)
+        _open_bars.append(description)
+        try:
+            yield
+        finally:
+            _open_bars.clear()

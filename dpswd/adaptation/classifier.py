@@ -34,7 +34,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from dpswd._layout import Array
-from dpswd._progress import say
+from dpswd._progress import working
 from dpswd.adaptation.methods import ImageMap, class_shift, is_transport, resolve_method
 from dpswd.adaptation.space import SourceSpace
 from dpswd.columns import Coding
@@ -203,9 +203,9 @@ def adapt(
     method = resolve_method(method, has_images=len(space.shape) > 1)
     classes, numbers = _numbered(labels, len(source))
     rows = space.coordinates(source)
-    if progress:
-        say(f"Matching {len(rows):,} source records with {len(target.rows):,} synthetic ones.")
-    moved = class_shift(rows, numbers, target.rows, seed)
+    matching = f"Matching {len(rows):,} source records with {len(target.rows):,} synthetic ones"
+    with working(matching, shown=progress):
+        moved = class_shift(rows, numbers, target.rows, seed)
     shift = _relative_shift(rows, moved, numbers, target.noise)
     least_shift = min_shift
     if isinstance(method, ImageMap):
@@ -228,19 +228,21 @@ def adapt(
         model = _image_network(method, source, numbers, target_records, seed, progress)
         space = SourceSpace.identity(source.shape[1:])
     elif adapted:
-        model = _adapted_classifier(method, rows, moved, numbers, target.rows)
+        with working(f"Training a classifier on {len(rows):,} adapted records", shown=progress):
+            model = _adapted_classifier(method, rows, moved, numbers, target.rows)
     else:
         space = space.of_records
-        model = _logistic_regression().fit(space.coordinates(source), numbers)
+        with working(f"Training a classifier on {len(rows):,} source records", shown=progress):
+            model = _logistic_regression().fit(space.coordinates(source), numbers)
     examples = None
     if isinstance(method, ImageMap) and method.examples is not None:
         examples = np.asarray(method.examples.detach().numpy())
     classifier = TargetClassifier(space, classes, model, adapted, shift, verdict, examples=examples)
     if len(source.shape) > 2:  # a logistic regression of pixels takes minutes
         return classifier
-    return dataclasses.replace(
-        classifier, notes=_notes(classifier, target.records, source, numbers, seed)
-    )
+    with working("Comparing with the classifier of the source", shown=progress):
+        notes = _notes(classifier, target.records, source, numbers, seed)
+    return dataclasses.replace(classifier, notes=notes)
 
 
 def _notes(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._files import check_new, write_json
+from dpswd._progress import working
 from dpswd.columns import read_columns
 from dpswd.commands._options import (
     add_columns,
@@ -102,6 +103,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         public=public,
         classifiers=arguments.classifiers,
         weights=weights,
+        progress=not arguments.json,
     )
 
 
@@ -138,6 +140,7 @@ def evaluate_pair(
     public: bool,
     classifiers: Sequence[str] | None = None,
     weights: Path | None = None,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Evaluate synthetic records, and write the JSON file and the figure.
 
@@ -149,6 +152,7 @@ def evaluate_pair(
             run.
         classifiers: Names of the classifiers; by default all that suit the records.
         weights: Weights of pytorch-fid for the FID of images; ``None`` for no FID.
+        progress: Show the stages.
 
     Raises:
         InputError: If the records or the weights do not fit, or the files exist, or figures on
@@ -172,7 +176,8 @@ def evaluate_pair(
         reference = f"the training records of {real.name}"
     inception_distance = None
     if weights is not None:
-        inception_distance = _fid(weights, test, synthetic.train)
+        with working("Computing the FID", shown=progress):
+            inception_distance = _fid(weights, test, synthetic.train)
     classes: list[Any] | None = None
     if real.classes is not None and synthetic.classes is not None:
         classes = synthetic.classes
@@ -186,6 +191,7 @@ def evaluate_pair(
         classes=classes is not None,
         name=real.name,
         classifiers=classifiers,
+        progress=progress,
     )
     result["reference"] = reference
     if inception_distance is not None:

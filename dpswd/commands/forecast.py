@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpswd._files import check_new
+from dpswd._progress import working
 from dpswd.columns import read_columns
 from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
@@ -102,7 +103,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         from dpswd.estimators.stand_ins import save_expectation  # imports torch
 
         path = _picture_path(arguments.picture)
-        result["shows"] = save_expectation(path, structure, arguments.delta)
+        with working("Drawing the picture of stand-ins", shown=not arguments.json, line=False):
+            result["shows"] = save_expectation(path, structure, arguments.delta)
         result["picture"] = str(path)
     return result
 

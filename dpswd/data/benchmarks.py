@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dpswd._progress import working
 from dpswd.data.folders import read_images
 from dpswd.data.reading import ReadOptions, data_root
 from dpswd.errors import InputError
@@ -177,7 +178,9 @@ def _torchvision(name: str, root: Path, *, train: bool, download: bool) -> Recor
         root = root / "USPS"
     data_set = getattr(torchvision.datasets, name)
     try:
-        data: Any = data_set(root, train=train, download=download)
+        # A download shows its own progress.
+        with working(f"Reading {name}", shown=not download, line=False):
+            data: Any = data_set(root, train=train, download=download)
     except Exception as error:  # torchvision raises many types on missing and damaged files
         reason = " ".join(str(error).split()).split(". ")[0]
         raise InputError(

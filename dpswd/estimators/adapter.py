@@ -21,7 +21,7 @@ from dpswd._frames import as_pandas
 from dpswd._keys import is_rounded, label_key
 from dpswd._labels import is_missing
 from dpswd._layout import Array, Layout, column_order
-from dpswd._progress import say
+from dpswd._progress import say, working
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt
 from dpswd.adaptation.methods import resolve_method
@@ -199,14 +199,16 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         if domains.target_units is not None:
             units = Units.draw(domains.target_units, self.per_unit)
             self.n_target_ = len(units)
-        space = SourceSpace.from_source(
-            domains.source, self.n_target_, mu, self.normalise, self._standardises()
-        )
+        measuring = f"Measuring {len(domains.source):,} source records"
+        with working(measuring, shown=self.verbose, line=False):
+            space = SourceSpace.from_source(
+                domains.source, self.n_target_, mu, self.normalise, self._standardises()
+            )
         self._release_target(domains, space, directory, units)
         self._space = space
-        if self.verbose:
-            say(f"Drawing {self.n_synthetic:,} synthetic target records.")
-        self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
+        drawing = f"Drawing {self.n_synthetic:,} synthetic target records"
+        with working(drawing, shown=self.verbose):
+            self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(synthetic).restore(synthetic)
         return self.adapt(domains.source, domains.labels)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from dpswd._layout import Array
+from dpswd._progress import working
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import (
     IMAGE_CLASSIFIERS,
@@ -44,6 +45,7 @@ def evaluate(
     classes: bool = True,
     name: str = "records",
     classifiers: Sequence[str] | None = None,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Train classifiers on synthetic records, and test them on real records.
 
@@ -57,6 +59,7 @@ def evaluate(
         classes: Whether the records have classes, so that classifiers are trained.
         name: Name of the data set in the rows.
         classifiers: Names of the classifiers; by default all that suit the records.
+        progress: Show the stages.
 
     Returns:
         ``"rows"``, one per classifier, with accuracy and balanced accuracy in percent and AUC;
@@ -98,10 +101,13 @@ def evaluate(
     real_rows = []
     for classifier in classifiers:
         row: dict[str, Any] = {"dataset": name, "classifier": classifier, "train": "synthetic"}
-        row |= scores(classifier, synthetic, test)
+        training = f"Training {classifier} on {len(synthetic):,} synthetic records"
+        with working(training, shown=progress):
+            row |= scores(classifier, synthetic, test)
         row |= {"n_train": len(synthetic), "n_test": len(test)}
         rows.append(row)
-        real_scores = _real_scores(classifier, train, test, len(synthetic))
+        with working(f"Training {classifier} on real records", shown=progress):
+            real_scores = _real_scores(classifier, train, test, len(synthetic))
         if real_scores is not None:
             first = {"dataset": name, "classifier": classifier, "train": "real"}
             real_rows.append(first | real_scores | {"n_test": len(test)})
@@ -113,16 +119,16 @@ def evaluate(
     if train is not None:
         reference = train
         held_out = test
-    result = {
-        "rows": rows,
-        "real_rows": real_rows,
-        "majority": majority,
-        "two_sample": two_sample_test(synthetic, test),
-        "nearest": nearest_real(synthetic, reference, held_out),
-        "fidelity": fidelity(_compared(synthetic), _compared(test), columns=not is_image),
-    }
-    if not is_image:
-        result["propensity"] = propensity(synthetic, test)
+    result: dict[str, Any] = {"rows": rows, "real_rows": real_rows, "majority": majority}
+    with working("Telling synthetic records from real ones", shown=progress):
+        result["two_sample"] = two_sample_test(synthetic, test)
+        if not is_image:
+            result["propensity"] = propensity(synthetic, test)
+    with working("Searching the nearest real record of each", shown=progress):
+        result["nearest"] = nearest_real(synthetic, reference, held_out)
+    with working("Comparing the distributions", shown=progress):
+        compared = (_compared(synthetic), _compared(test))
+        result["fidelity"] = fidelity(*compared, columns=not is_image)
     return result
 
 

@@ -273,7 +273,7 @@ def _check_images(all_images: list[Any], module: L.LightningModule) -> None:
 
 def _show_picture(logger: Any, path: Path, step: int) -> None:
     """Show a picture in TensorBoard; another logger is left as it is."""
-    board = getattr(logger, "experiment", None)
+    board: Any = getattr(logger, "experiment", None)
     if not hasattr(board, "add_image"):
         return
     with Image.open(path) as picture:
