@@ -359,6 +359,18 @@ def test_exponential_mechanism_has_the_mu_of_half_its_epsilon(epsilon):
     assert mu_of(choice([0.6, -0.6], epsilon), choice([-0.6, 0.6], epsilon)) > bound
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
+def test_mu_of_two_losses_is_largest_for_the_symmetric_pair(epsilon):
+    """The last step of the proof in docs/gdp.md: mu grows up to half of epsilon, then falls."""
+    losses = np.linspace(0.01, 0.99, 99) * epsilon
+    mus = [selection.two_point_mu(epsilon, float(loss)) for loss in losses]
+    assert (np.diff(mus[:50]) > 0).all()
+    assert (np.diff(mus[49:]) < 0).all()
+    points = np.linspace(0, 8, 1000)
+    growing = stats.norm.pdf(points) / (stats.norm.cdf(points) * stats.norm.sf(points))
+    assert (np.diff(growing) > 0).all()
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_noisy_max_by_proposition_6_1(epsilon):
     worst = selection.noisy_max_least_mu(epsilon)
