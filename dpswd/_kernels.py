@@ -129,12 +129,16 @@ class _Directions:
         """Project a sample (n, d): (columns, n), since sorts run in contiguous memory."""
         return torch.matmul(self.u.T, sample.T)
 
-    def add_gradient(self, rows: Tensor, total: Tensor) -> None:
-        """Add the gradient of a sample to a total (n, d).
+    def add_gradient(self, rows: Tensor, total: Tensor | None) -> Tensor:
+        """Add the gradient of a sample to a total (n, d), and return the total.
 
-        ``rows`` (columns, n) is the gradient of the sample's projections.
+        Args:
+            rows: Gradient (columns, n) of the sample's projections.
+            total: The total so far; ``None`` for zero.
         """
-        total.addmm_(rows.T, self.u.T)
+        if total is None:
+            return rows.T @ self.u.T
+        return total.addmm_(rows.T, self.u.T)
 
 
 @dataclass(frozen=True)
@@ -143,14 +147,18 @@ class _Frame:
 
     start: int
     signs: Tensor  # (3, n)
+    dim: int
 
     def project(self, sample: Tensor) -> Tensor:
         """Project a sample."""
         return apply_frame(self.signs, sample)
 
-    def add_gradient(self, rows: Tensor, total: Tensor) -> None:
-        """Add the gradient of a sample to a total."""
+    def add_gradient(self, rows: Tensor, total: Tensor | None) -> Tensor:
+        """Add the gradient of a sample to a total, and return the total."""
+        if total is None:
+            total = rows.new_zeros(rows.shape[1], self.dim)
         add_transposed_frame(self.signs, rows, total)
+        return total
 
 
 def _chunks_of(projections: Projections, n_projected: int) -> Iterator[_Directions | _Frame]:
@@ -158,7 +166,7 @@ def _chunks_of(projections: Projections, n_projected: int) -> Iterator[_Directio
     if isinstance(projections, StructuredProjections):
         size = projections.signs.shape[-1]
         for number, signs in enumerate(projections.signs):
-            yield _Frame(number * size, signs)
+            yield _Frame(number * size, signs, projections.dim)
         return
     directions = projections.detach()
     for start in range(0, directions.shape[1], n_projected):
@@ -186,9 +194,7 @@ class _ChunkedSum:
 
     def __call__(self, *samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
         """Return the value, and the gradient of every sample that moves."""
-        gradients: list[Tensor | None] = []
-        for sample, moves in zip(samples, self.moving, strict=True):
-            gradients.append(torch.zeros_like(sample) if moves else None)
+        gradients: list[Tensor | None] = [None] * len(samples)
         dtype = samples[0].dtype
         total = samples[0].new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
         for chunk in _chunks_of(self.projections, self.chunks.n_projected):
@@ -197,9 +203,9 @@ class _ChunkedSum:
                 for row in rows:
                     row.add_(torch.randn_like(row), alpha=self.blur)
             self._add_costs(total, chunk.start, rows)
-            for gradient, row in zip(gradients, rows, strict=True):
-                if gradient is not None:
-                    chunk.add_gradient(row, gradient)
+            for i, row in enumerate(rows):
+                if self.moving[i]:
+                    gradients[i] = chunk.add_gradient(row, gradients[i])
         return total.to(dtype), gradients
 
     def _add_costs(self, total: Tensor, start: int, rows: list[Tensor]) -> None:

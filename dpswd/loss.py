@@ -297,10 +297,13 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if self.mechanism.statistic == "rows":
             if member is not None:
                 rows = rows * member[:, None]
-            parts = []
+            columns = rows.new_empty(projections.shape[1], n_rows, dtype=torch.float64)
+            start = 0
             for part, factor in self._projected(rows, projections, n_rows):
-                parts.append(part.double().mul_(factor))
-            return torch.cat(parts).T
+                columns[start : start + len(part)] = part
+                columns[start : start + len(part)] *= factor
+                start += len(part)
+            return columns.T
         if member is not None:
             rows = rows[member]
         means = []
@@ -610,8 +613,11 @@ def _converted(projections: Projections, rows: Tensor) -> Projections:
 def _is_finite(rows: Tensor) -> bool:
     """Return whether all entries of non-empty rows are finite.
 
-    One pass suffices, without a copy.
+    One pass suffices, without a copy: a sum is finite only if its terms are.
     """
+    if math.isfinite(rows.detach().sum()):
+        return True
+    # the sum of finite entries can overflow
     smallest, largest = torch.aminmax(rows.detach())  # nan if an entry is nan
     return math.isfinite(smallest) and math.isfinite(largest)
 

@@ -16,6 +16,8 @@ __all__ = ["random_projections"]
 _MAX_VALUES = 2**30
 # Values of independent directions that are drawn at a time: they stay in the processor's cache.
 _CACHED_VALUES = 2**17
+# Dimension from which a narrow matrix of normal numbers has a condition number near its limit.
+_LARGE_DIM = 256
 
 
 def random_projections(
@@ -98,13 +100,17 @@ def _orthonormal(matrix: Tensor) -> Tensor:
 
     Of a matrix of independent normal numbers, Q is Haar distributed (Mezzadri2007). A narrow matrix
     is well conditioned: R follows from the Cholesky factor of its Gram matrix, which takes a third
-    of the time; a second pass leaves the error of rounding alone (Yamamoto2015).
+    of the time; a second pass leaves the error of rounding alone (Yamamoto2015). Of a large matrix
+    with ``4 w <= d``, whose condition number is about 3, one pass leaves less than 1e-14.
     """
     dim, width = matrix.shape
     if 2 * width > dim:
         q, r = torch.linalg.qr(matrix)
         return cast(Tensor, q * torch.sign(torch.diagonal(r)))
-    for _ in range(2):
+    n_passes = 2
+    if dim >= _LARGE_DIM and 4 * width <= dim:
+        n_passes = 1
+    for _ in range(n_passes):
         factor, failed = torch.linalg.cholesky_ex(matrix.T @ matrix, upper=True)
         if failed:  # of the order of 1e-16 of all draws
             q, r = torch.linalg.qr(matrix)

@@ -36,9 +36,9 @@ __all__ = ["StructuredProjections"]
 # Rounds of signs and a transform.
 _N_ROUNDS = 3
 # Values that are transformed at a time: they stay in the processor's cache.
-_CACHED_VALUES = 2**19
+_CACHED_VALUES = 2**18
 # Rows that are transformed at a time, at least.
-_FEWEST_ROWS = 64
+_FEWEST_ROWS = 32
 # Largest n whose fixed-point numbers are float32; in those of larger n, rounding shortens rows.
 _LARGEST_FLOAT32 = 2**14
 
