@@ -26,7 +26,7 @@ from dpswd._random import SeededRandom, normal, on_grid
 from dpswd.audit.bounds import Claim
 from dpswd.audit.game import run_game
 from dpswd.clipping import clip_rows
-from dpswd.queries import ClassCounts, ClassCovariances
+from dpswd.queries import ClassCounts, ClassCovariances, ClassMeans
 from dpswd.sliced import sliced_wasserstein
 
 UNIT32 = 2.0**-24  # half the distance from 1 to the next float32
@@ -251,6 +251,25 @@ def test_everything_released_lies_on_the_grid():
     ]
     for values, sigma in released:
         assert torch.equal(on_grid(values, sigma), values)
+
+
+def test_plain_sums_of_neighbours_differ_by_more_than_the_sensitivity():
+    """The example of docs/theory/numerics.md: beyond 2^12 small terms are rounded away, and below
+    they are rounded up.
+    """
+    query = ClassMeans(1, 1, row_norm=0.5)
+    plain = []
+    released = []
+    for first in (0.5, -0.5):
+        rows = np.full(1 + 2**13 + 2**12, 0.5)
+        rows[0] = first
+        rows[-(2**12) :] = -0.4 * 2.0**-40
+        plain.append(np.add.accumulate(rows)[-1])
+        groups = torch.zeros(len(rows), dtype=torch.int64)
+        sums = query.contribution(torch.from_numpy(rows)[:, None], groups, len(rows))
+        released.append(float(sums[0, 1]))
+    assert plain[0] - plain[1] == 1 + 2.0**-29
+    assert 1 - 1e-9 < released[0] - released[1] <= 1
 
 
 @pytest.mark.parametrize("offset", [0.0, 1.0])
