@@ -5,7 +5,7 @@ record is converted by itself, so that a conversion costs no privacy. Shape, num
 names of columns are public.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -241,9 +241,19 @@ def _column_name(name: Any) -> str | int:
     return str(name)
 
 
+def check_names(names: Iterable[Any]) -> None:
+    """Refuse a DataFrame with repeated names of columns."""
+    texts = [str(name) for name in names]
+    if len(set(texts)) < len(texts):
+        raise InputError(
+            "Expected different names of the columns of X, got a repeated one; rename a column."
+        )
+
+
 def _array_of_frame(frame: Any) -> tuple[Array, Layout]:
     """Return the numbers (N, d) and the layout of a DataFrame."""
     names = [_column_name(name) for name in frame.columns]
+    check_names(names)
     dtypes = [str(dtype) for dtype in frame.dtypes]
     other_names = [
         str(name) for name, dtype in zip(names, dtypes, strict=True) if not NUMBERS.fullmatch(dtype)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpswd._arrays import Unreadable
+from dpswd._arrays import Unreadable, check_names
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
 from dpswd._public_facts import taken_from_records
@@ -57,10 +57,7 @@ def check_frame(X: Any) -> None:
             f"Expected X as a DataFrame with columns=, got {type(X).__name__}; pass a DataFrame, "
             "whose columns have names."
         )
-    if len(set(map(str, X.columns))) < len(X.columns):
-        raise InputError(
-            "Expected different names of the columns of X, got a repeated one; rename a column."
-        )
+    check_names(X.columns)
 
 
 def cells_as_records(X: Any, table: Table) -> tuple[Tensor, Layout]:

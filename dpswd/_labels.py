@@ -89,7 +89,9 @@ def as_labels(
     keys = [label_key(value) for value in values]
     notice = None
     if classes is None:
-        classes = _occurring_classes(values, keys, missing_is_class=missing_is_class)
+        if not missing_is_class:
+            _check_missing(keys, places)
+        classes = _occurring_classes(values, keys)
         notice = taken_from_records(classes=classes)
         remedy = "pass classes= (--classes), the list of them"
     else:
@@ -97,9 +99,11 @@ def as_labels(
     names = as_classes(classes, min_classes=min_classes)
     positions = class_positions(names)
     numbers = np.array([positions.get(key, _UNLISTED) for key in keys], dtype=np.int64)
-    if bool((numbers == _UNLISTED).any()):
+    row = _first_row(numbers == _UNLISTED, places)
+    if row is not None:
         raise InputError(
-            f"Expected labels among {list_of_names(names)}, got one that is not listed; {remedy}."
+            f"Expected labels among {list_of_names(names)}, got one that is not listed in row "
+            f"{row}, counted from 0; {remedy}."
         )
     return Labels(torch.from_numpy(numbers[places]), names, notice)
 
@@ -197,19 +201,37 @@ def _distinct(labels: Array) -> tuple[list[Any], Array]:
     return list(values), places
 
 
-def _occurring_classes(
-    values: Sequence[Any], keys: Sequence[Key], *, missing_is_class: bool
-) -> list[Any]:
+def _first_row(is_wrong: Array, places: Array) -> int | None:
+    """Return the first row of which the label is wrong, ``None`` if no label is.
+
+    Args:
+        is_wrong: Whether each of the distinct labels is.
+        places: Place (N,) of the label of each row among them.
+    """
+    rows = np.flatnonzero(is_wrong[places])
+    if not len(rows):
+        return None
+    return int(rows[0])
+
+
+def _check_missing(keys: Sequence[Key], places: Array) -> None:
+    """Refuse labels of which one is missing."""
+    is_missing_key = np.array([key in _MISSING_KEYS for key in keys], dtype=bool)
+    row = _first_row(is_missing_key, places)
+    if row is not None:
+        raise InputError(
+            f"Expected a class for every record, got a missing label in row {row}, counted from "
+            "0; give such records a class of their own, and pass classes= (--classes), the list "
+            "of them."
+        )
+
+
+def _occurring_classes(values: Sequence[Any], keys: Sequence[Key]) -> list[Any]:
     """Return the classes of labels without stated ones.
 
     Raises:
-        InputError: If a label is missing or no integer, or there are too many classes.
+        InputError: If a label is no integer, or there are too many classes.
     """
-    if not missing_is_class and any(key in _MISSING_KEYS for key in keys):
-        raise InputError(
-            "Expected a class for every record, got a missing label; give such records a class of "
-            "their own, and pass classes= (--classes), the list of them."
-        )
     if any(isinstance(key, float) for key in keys):
         raise InputError(
             "Expected y as classes, got numbers that are not integers; check which array is y, or "

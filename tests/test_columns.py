@@ -153,6 +153,16 @@ def test_names_that_differ_are_refused(tmp_path):
         PrivateRecords(np.zeros((4, 2)), columns=FACTS)
 
 
+@pytest.mark.parametrize("bounds", [None, [(0, 9)] * 3])
+def test_repeated_names_of_a_frame_are_refused_without_facts_of_columns(bounds):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(np.ones((4, 3)), columns=["a", "b", "a"])
+    with pytest.raises(InputError, match="different names of the columns of X, got a repeated one"):
+        PrivateRecords(frame, bounds=bounds)
+    renamed = frame.set_axis(["a", "b", "c"], axis=1)
+    assert len(PrivateRecords(renamed, bounds=bounds)) == 4
+
+
 def test_repeated_names_and_zeros_for_unreadable_cells_are_refused(tmp_path):
     pd = pytest.importorskip("pandas")
     facts = {"a": {"low": 0, "high": 1}}

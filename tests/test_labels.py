@@ -190,6 +190,24 @@ def test_integers_are_positions_where_no_class_reads_as_a_number():
             numbers([0, 0], classes)
 
 
+@given(st.lists(st.sampled_from(["1", "2", "3"]), min_size=2, max_size=12), st.data())
+def test_a_label_that_is_not_listed_is_named_by_its_row_in_every_container(labels, data):
+    """The first one is named, and none by its value."""
+    rows = data.draw(st.sets(st.integers(0, len(labels) - 1), min_size=1))
+    for row in rows:
+        labels[row] = "87"
+    for container in containers(labels).values():
+        with pytest.raises(InputError, match=f"in row {min(rows)}, counted from 0") as error:
+            as_labels(container, ["1", "2", "3"])
+        assert "87" not in str(error.value)
+
+
+def test_a_missing_label_is_named_by_its_row():
+    for labels in (["a", "b", None], np.array([0, 1, np.nan]), pd.Series(["a", "b", None])):
+        with pytest.raises(InputError, match="missing label in row 2, counted from 0"):
+            as_labels(labels)
+
+
 @pytest.mark.parametrize(
     ("classes", "message"),
     [

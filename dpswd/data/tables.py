@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -195,12 +196,9 @@ def _lines(path: Path) -> Iterator[list[str]]:
         damaged_as_input_error(path, _NO_TABLE, _WRITE_TABLE),
         path.open(newline="", encoding="utf-8-sig") as file,
     ):
-        first_line = file.readline()
-        file.seek(0)
-        delimiter = max(_DELIMITERS, key=first_line.count)
         width = 0
         has_empty_line = False
-        for line in csv.reader(file, delimiter=delimiter):
+        for line in _reader(file):
             is_header = width == 0
             if not is_header and any("\n" in cell or "\r" in cell for cell in line):
                 raise InputError(
@@ -218,6 +216,14 @@ def _lines(path: Path) -> Iterator[list[str]]:
             )
 
 
+def _reader(file: TextIO) -> Any:
+    """Return the reader of the cells of a file, by the separator of its first line."""
+    first_line = file.readline()
+    file.seek(0)
+    delimiter = max(_DELIMITERS, key=first_line.count)
+    return csv.reader(file, delimiter=delimiter)
+
+
 def _place(path: Path, position: int) -> str:
     """Return where in a file the cells of a line stand, for a message.
 
@@ -226,7 +232,7 @@ def _place(path: Path, position: int) -> str:
         position: How many lines with cells stand above it; empty lines do not count.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
+        reader = _reader(file)
         n_above = 0
         for line in reader:
             if line and n_above == position:

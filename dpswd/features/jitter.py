@@ -18,6 +18,10 @@ __all__ = ["AMOUNTS", "N_CODES", "check_amounts", "jitter"]
 
 # Names of the amounts, which are arguments of jitter.
 AMOUNTS = ("shift", "rotation", "zoom", "shear", "elastic")
+# Largest amounts. At the largest zoom an image may shrink to a tenth, and the largest slant is
+# 45 degrees. Pixels are limited by half of the shorter side, where it is known.
+_LARGEST = {"shift": 1000.0, "rotation": 180.0, "zoom": 0.9, "shear": 1.0, "elastic": 1000.0}
+_IN_PIXELS = ("shift", "elastic")
 # Codes of the affine map: right, down, angle, width, height and slant.
 _N_AFFINE = 6
 # Control points of the elastic distortion along each axis.
@@ -26,13 +30,26 @@ _N_CONTROL = 5
 N_CODES = _N_AFFINE + 2 * _N_CONTROL**2
 
 
-def check_amounts(amounts: Mapping[str, float]) -> None:
-    """Raise an InputError if an amount of :func:`jitter` is unknown or negative."""
+def check_amounts(amounts: Mapping[str, float], sample_shape: tuple[int, ...] = ()) -> None:
+    """Raise an InputError if an amount of :func:`jitter` is unknown or out of range.
+
+    Args:
+        amounts: Amounts by name.
+        sample_shape: Shape (channels, height, width) of the images, where it is known.
+    """
     unknown = set(amounts) - set(AMOUNTS)
     if unknown:
         names = ", ".join(sorted(unknown))
         raise InputError(f"Expected amounts of jitter among {', '.join(AMOUNTS)}, got {names}.")
     nonnegative(**amounts)
+    for name, amount in amounts.items():
+        largest = _LARGEST[name]
+        limit = f"{largest:g}"
+        if name in _IN_PIXELS and len(sample_shape) == 3:
+            largest = min(sample_shape[1:]) / 2
+            limit = f"{largest:g} pixels, half of the shorter side of the images"
+        if amount > largest:
+            raise InputError(f"Expected {name} of at most {limit}, got {name}={amount:g}.")
 
 
 def jitter(

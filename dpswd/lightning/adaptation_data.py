@@ -57,7 +57,7 @@ class SourceLoader:
         augment: dict[str, float] | None = None,
     ) -> None:
         at_least(1, batch_size=batch_size)
-        check_amounts(augment or {})
+        check_amounts(augment or {}, tuple(records.shape[1:]))
         self.records = records
         self.classes = classes
         self.batch_size = min(batch_size, len(records))

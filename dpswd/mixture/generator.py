@@ -91,7 +91,7 @@ class MixtureGenerator(Generator):
         n_draws: int = 1,
     ) -> None:
         jitter = dict(jitter or {})
-        check_amounts(jitter)
+        check_amounts(jitter, tuple(sample_shape))
         amounts = {name: amount for name, amount in jitter.items() if amount}
         if shapes is not None:
             check_shapes(shapes, tuple(sample_shape))

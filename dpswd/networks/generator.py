@@ -25,6 +25,9 @@ __all__ = ["Generator", "draw"]
 # Records are generated in parts of this size, which bounds the memory that a generator needs.
 _PART = 500
 
+# Records that are drawn farther from the means of cells have nothing of them.
+_LARGEST_SPREAD = 10.0
+
 # At most this many unknown names of classes are printed in a message.
 _MOST_NAMES = 5
 
@@ -174,7 +177,7 @@ def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
         Records ``(n, *sample_shape)`` in float32 on the CPU.
 
     Raises:
-        InputError: If ``spread`` is not positive.
+        InputError: If ``spread`` is not positive, or above 10.
 
     Example:
         >>> from dpswd.mixture.generator import MixtureGenerator
@@ -207,6 +210,8 @@ def draw_in_layout(generator: Generator, labels: Tensor, spread: float = 1.0) ->
 def _draw_parts(generator: Generator, labels: Tensor, spread: float) -> Iterator[Tensor]:
     """Yield the records of :func:`draw` in parts (at most 500, *sample_shape)."""
     positive(spread=spread)
+    if spread > _LARGEST_SPREAD:
+        raise InputError(f"Expected spread of at most {_LARGEST_SPREAD:g}, got spread={spread:g}.")
     training = generator.training
     generator.eval()
     try:

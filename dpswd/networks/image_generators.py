@@ -178,7 +178,7 @@ class ShuffleGenerator(Generator):
         jitter: dict[str, float] | None = None,
     ) -> None:
         amounts: dict[str, Any] = jitter or {}
-        check_amounts(amounts)
+        check_amounts(amounts, sample_shape)
         rows, columns = _quarter_size(sample_shape)
         _, height, image_width = sample_shape
         features = Frequencies(sample_shape, min(size, height, image_width), chroma_size)

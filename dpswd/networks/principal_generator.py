@@ -62,7 +62,7 @@ class PrincipalGenerator(Generator):
         outside: bool = True,
     ) -> None:
         amounts: dict[str, Any] = jitter or {}
-        check_amounts(amounts)
+        check_amounts(amounts, sample_shape)
         _, height, width = sample_shape
         features = Frequencies(sample_shape, min(size, height, width), chroma_size)
         dim = features.dim

@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from factories import check_refusal, fuzz, opened
+from hypothesis import given
 
 from dpswd.data import read
 from dpswd.errors import InputError
@@ -91,6 +92,27 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
 def test_tables_that_do_not_fit(tmp_path, text, options, message):
     (tmp_path / "x.csv").write_text(text)
     check_refusal(tmp_path / "x.csv", options, message)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@given(line=st.integers(2, 9), size=st.sampled_from(["5", '5"', '5,"', "5;'"]))
+def test_a_refusal_counts_lines_by_the_separator_of_the_table(
+    tmp_path_factory, separator, line, size
+):
+    """A size in inches, which another separator makes a cell of the lines up to the next one."""
+    if separator in size:
+        size = "5"
+    lines = [f"a{separator}size{separator}b", *[f"1{separator}{size}{separator}x"] * 8]
+    lines[line - 1] = f"1{separator}{size}{separator}secret"
+    path = tmp_path_factory.mktemp("table") / "x.csv"
+    path.write_text("\n".join(lines) + "\n")
+    columns = {
+        "a": {"low": 0, "high": 1},
+        "size": {"kind": "nominal", "categories": ["5", "6"]},
+    }
+    with pytest.raises(InputError, match=f"on line {line} that is not listed") as error:
+        read(path, target="b", classes=["x", "y"], columns=columns)
+    assert "secret" not in str(error.value)
 
 
 def test_a_class_of_missing_entries_can_be_stated(tmp_path):

@@ -2,11 +2,14 @@
 
 import math
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given
 
 from dpswd import InputError
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
+from dpswd.mixture.generator import MixtureGenerator
 
 FAR = 10.0  # a code whose uniform draw is 1
 AFFINE = ["right", "down", "angle", "wide", "high", "slant"]  # codes, in their order
@@ -73,6 +76,26 @@ def test_check_amounts_refuses_unknown_and_negative_ones(amounts):
     (name,) = amounts
     with pytest.raises(InputError, match=name):
         check_amounts(amounts)
+
+
+LIMITS = {"shift": 14.0, "rotation": 180.0, "zoom": 0.9, "shear": 1.0, "elastic": 14.0}
+
+
+@given(st.sampled_from(sorted(LIMITS)), st.floats(0, 1e12))
+def test_check_amounts_refuses_what_leaves_nothing_of_an_image(name, amount):
+    """Pixels are limited by half of the shorter side of 28, in images of 28 x 40."""
+    if amount <= LIMITS[name]:
+        check_amounts({name: amount}, (1, 28, 40))
+        return
+    with pytest.raises(InputError, match=f"Expected {name} of at most {LIMITS[name]:g}"):
+        check_amounts({name: amount}, (1, 28, 40))
+
+
+def test_generators_know_the_side_of_their_images():
+    with pytest.raises(InputError, match="of at most 4 pixels, half of the shorter side"):
+        MixtureGenerator((1, 8, 8), n_classes=2, jitter={"elastic": 5.0})
+    with pytest.raises(InputError, match="Expected elastic of at most 1000"):
+        check_amounts({"elastic": 1e9})  # before the side is known
 
 
 def test_bicubic_resampling_keeps_the_slopes_of_distances():
