@@ -77,9 +77,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     text = structure.expectation
     if arguments.details:
         text = str(structure)
-    clouds = structure.clouds(public.n)
-    if clouds is not None:
-        text += f"\n{clouds}"
+    photographs = structure.clouds(public.n) or structure.scenes
+    if photographs is not None:
+        text = f"{photographs}\n{text}"
     refusal = structure.refusal(public.n)
     if refusal is not None:
         text += f"\nThe fit refuses these records: {refusal}"

@@ -157,7 +157,7 @@ def generate(
     estimator = PrivateGenerator(
         **options, **constants, per_unit=records.per_unit, run_dir=directory, verbose=False
     )
-    _warn_of_clouds(estimator, records)
+    _announce_clouds(estimator, records)
     estimator.fit(records)
     name = "synthetic.npz"
     if records.layout.table is not None:
@@ -165,14 +165,16 @@ def generate(
     files = Processes().run_on_rank_0(
         lambda: _write(estimator, records, directory / name, n, proportions)
     )
-    expectation = estimator.generator_.structure.verdict
+    structure = estimator.generator_.structure
+    expectation = structure.verdict
+    clouds = structure.clouds(records.n_entries)
+    if clouds is not None:
+        expectation = f"{clouds}\n{expectation}"
     drawn = synthetic_line(n, "")
     if records.n_classes:
         drawn = synthetic_line(n, proportions)
         sizes = [part * records.n_entries for part in estimator.generator_.proportions]
-        rarest = estimator.generator_.structure.rarest(
-            sizes, released=True, counted=records.entry_noun
-        )
+        rarest = structure.rarest(sizes, released=True, counted=records.entry_noun)
         expectation += f"\n{rarest}"
     example = "more.npz"
     if records.layout.table is not None:
@@ -195,12 +197,13 @@ def generate(
     }
 
 
-def _warn_of_clouds(estimator: "PrivateGenerator", records: "PrivateRecords") -> None:
+def _announce_clouds(estimator: "PrivateGenerator", records: "PrivateRecords") -> None:
     """Say so where photographs are so few that clouds are to be expected."""
     structure = estimator.forecast(records.shape, records.n_entries, records.n_classes)
     clouds = structure.clouds(records.n_entries)
     if clouds is not None:
         say(clouds)
+        say("dpswd forecast draws a picture of what to expect, and spends nothing.")
 
 
 def _write(

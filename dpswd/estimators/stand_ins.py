@@ -79,12 +79,15 @@ def save_expectation(path: Path, structure: Structure, delta: float) -> str:
             labels += number
         with seeded(number):
             rows += [records.floats(index), draw(generator, labels)]
-    titles = {0: "public stand-in", _N_SHOWN: "synthetic, at this signal"}
+    titles = {0: "public stand-in", _N_SHOWN: "synthetic, as noisy as yours would be"}
     save_grid(torch.cat(rows), path, 2 * _N_SHOWN, titles=titles)
     kind = "digits"
     if structure.sample_shape[0] == 3:
         kind = "faces that a program draws"
-    return f"public {kind} beside synthetic ones at this signal ({structure.signal:.3g})"
+    return (
+        f"public {kind} beside synthetic ones that are as noisy as yours would be (signal "
+        f"{structure.signal:,.0f})"
+    )
 
 
 def stand_ins(sample_shape: tuple[int, ...], n: int, n_classes: int) -> Records:

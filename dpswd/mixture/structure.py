@@ -314,8 +314,7 @@ class Structure:
         Args:
             n: Number of records of the forecast.
         """
-        is_colour = bool(self.size) and self.sample_shape[0] == 3
-        if not is_colour or self.signal >= _SUBJECT_SIGNAL:
+        if not self._is_colour or self.signal >= _SUBJECT_SIGNAL:
             return None
         # The signal is proportional to the number of records.
         least = n * _SUBJECT_SIGNAL / self.signal
@@ -327,6 +326,24 @@ class Structure:
             f"budget. About {enough:,} would show a subject that is centred in every photograph, "
             "such as a face; scenes of all kinds stay clouds."
         )
+
+    @property
+    def scenes(self) -> str | None:
+        """What photographs show where they are enough.
+
+        ``None`` where :meth:`clouds` warns, and for grey images and vectors.
+        """
+        if not self._is_colour or self.signal < _SUBJECT_SIGNAL:
+            return None
+        return (
+            "Of photographs, a subject that is centred in every one, such as a face, shows as a "
+            "blur. Scenes of all kinds stay clouds of colour, however many there are."
+        )
+
+    @property
+    def _is_colour(self) -> bool:
+        """Whether the records are images in colour, which may be photographs."""
+        return bool(self.size) and self.sample_shape[0] == 3
 
     def rarest(
         self, sizes: Sequence[float], *, released: bool = False, counted: str = "records"

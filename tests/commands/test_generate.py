@@ -65,7 +65,12 @@ def test_images_from_the_folder_to_the_export(capfd, place):
     assert (result["n_records"], result["n_synthetic"]) == (60, 60)
     # 60 photographs are too few even at this budget; scans of one channel are not photographs
     words = ("forecast", "--shape", "12,12,3", "--n", "60", "--n-classes", "2", "--epsilon", "300")
-    assert "Expect clouds" in answer(capfd, *words)["text"]
+    assert answer(capfd, *words)["text"].startswith("Expect clouds")
+    assert result["expected"].startswith("Expect clouds")
+    words = ("forecast", "--shape", "32,32,3", "--n", "50000", "--n-classes", "10")
+    assert "Scenes of all kinds stay clouds" in answer(capfd, *words)["text"]
+    words = ("forecast", "--shape", "28,28", "--n", "60000", "--n-classes", "10")
+    assert "clouds" not in answer(capfd, *words)["text"]
     assert result["guarantee"]["sound"]
     assert result["next"].startswith("dpswd sample runs/photos/generator.pt")
     assert privacy(directory)["epsilon"] == pytest.approx(
@@ -324,6 +329,7 @@ def test_clouds_are_announced_before_anything_is_spent(capfd, place):
     lines = capfd.readouterr().err.splitlines()
     (line,) = [line for line in lines if line.startswith("Expect clouds")]
     assert "60 records are too few" in line
+    assert "dpswd forecast draws a picture of what to expect, and spends nothing." in lines
     # the run is not started where it cannot be
     assert main(["generate", str(folder), *STATED, "--epsilon", "300"]) == 2
     assert "Expect clouds" not in capfd.readouterr().err
