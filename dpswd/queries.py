@@ -166,12 +166,21 @@ class _RowQuery(GaussianQuery):
     factor = 2.0
     order = 1
 
-    def __init__(self, n_classes: int, dim: int, row_norm: float = 0.5, **options: Any) -> None:
+    def __init__(
+        self,
+        n_classes: int,
+        dim: int,
+        row_norm: float = 0.5,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
         at_least(1, n_classes=n_classes, dim=dim)
         positive(row_norm=row_norm)
-        name = self.name
-        if n_classes > 1:
-            name = f"{self.name} of {n_classes} classes"
+        if name is None:
+            name = self.name
+            if n_classes > 1:
+                name = f"{self.name} of {n_classes} classes"
         sensitivity = self.factor * float(row_norm) ** self.order
         super().__init__(name, sensitivity, **options)
         self.n_classes = n_classes
@@ -227,7 +236,8 @@ class ClassMeans(_RowQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        options: ``sigma``, of a sum (of a count: sigma / R), ``share`` and ``noise_seed``.
+        options: ``sigma``, of a sum (of a count: sigma / R), ``share``, ``noise_seed``, and
+            ``name``, by which the ledger calls the release.
 
     Example:
         >>> ClassMeans(2, dim=3).mechanism.description
@@ -356,8 +366,8 @@ class ClassCovariances(_RowQuery):
         n_classes: Public number C >= 1 of classes.
         dim: Dimension d of the rows.
         row_norm: Public bound R on the norm of a row, enforced by clipping.
-        options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share`` and
-            ``noise_seed``.
+        options: ``sigma``, of a diagonal entry (off the diagonal: sigma / sqrt 2), ``share``,
+            ``noise_seed``, and ``name``, by which the ledger calls the release.
 
     Example:
         >>> ClassCovariances(2, dim=3).mechanism.description

@@ -87,6 +87,14 @@ def test_the_wheel_holds_the_package_and_its_configs_only(installed, empty):
     path, *others = run(installed / "python", "-c", code, cwd=empty).split()
     assert str(installed.parent) in path
     assert others == ["None", "None"]
+    # Configs that need models/ stay in the clone, and the message says so.
+    configs = {path.name for path in (Path(path).parent / "configs").iterdir()}
+    assert configs == {path.name for path in (ROOT / "configs").glob("*.yaml")}
+    words = [installed / "dpswd", "fit", "--config", "paper/dp_swd_b_mnist"]
+    refused = subprocess.run(words, cwd=empty, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "which only a clone has" in refused.stderr
     assert "images" in run(installed / "dpswd", "configs", cwd=empty)
     run(installed / "python", "-m", "dpswd", "--version", cwd=empty)
 

@@ -359,7 +359,10 @@ def _mean_square(rows: Array, precision: Array) -> float:
 
 def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
     """Return one sentence on what was done and why."""
-    move = f"classes moved by {shift:.3g} times the distance between classes (mean squares)"
+    move = (
+        f"from source to target, classes moved by {shift:.3g} times the distance between classes "
+        "(mean squares)"
+    )
     if adapted:
         return f"Adapted: {move}."
     if signal < LEAST_SIGNAL:

@@ -11,7 +11,7 @@ from dpswd.accounting.shared_ledger import LedgerStatement
 from dpswd.budget.plan import Target
 from dpswd.mechanism import Mechanism
 
-__all__ = ["FORMAT", "NOT_COVERED", "RunStatement"]
+__all__ = ["FORMAT", "NOT_COVERED", "RunStatement", "not_covered"]
 
 # Version of the format of privacy.json. Version 0.3 wrote none.
 FORMAT = 1
@@ -19,6 +19,11 @@ FORMAT = 1
 OTHER_RUNS = (
     "Other runs: further runs on the same records, copies of this one included; their guarantees "
     "compose."
+)
+# In place of the line above, for a run with a shared ledger.
+OUTSIDE_LEDGER = (
+    "Runs outside the shared ledger: further runs on the same records; their guarantees compose "
+    "with that of the runs in the ledger."
 )
 SEVERAL_RECORDS = "Several records of one person: the unit of protection is one record."
 NOT_COVERED = (
@@ -31,6 +36,22 @@ NOT_COVERED = (
     "Side channels: running time, memory, and error messages about private records (finite records "
     "are assumed).",
 )
+
+
+def not_covered(*, shared: bool, by_person: bool) -> tuple[str, ...]:
+    """Return what a guarantee does not cover, one sentence each.
+
+    Args:
+        shared: Whether the ledger is shared by several runs.
+        by_person: Whether the guarantee protects a person with several records.
+    """
+    lines = []
+    for line in NOT_COVERED:
+        if line == OTHER_RUNS and shared:
+            lines.append(OUTSIDE_LEDGER)
+        elif line != SEVERAL_RECORDS or not by_person:
+            lines.append(line)
+    return tuple(lines)
 
 
 @dataclass(frozen=True)
@@ -64,12 +85,9 @@ class RunStatement:
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What the guarantee does not cover, one sentence each."""
-        covered: set[str] = set()
-        if self.across_runs is not None:
-            covered.add(OTHER_RUNS)
-        if self.guarantee.unit != ONE_RECORD:
-            covered.add(SEVERAL_RECORDS)
-        return tuple(line for line in NOT_COVERED if line not in covered)
+        return not_covered(
+            shared=self.across_runs is not None, by_person=self.guarantee.unit != ONE_RECORD
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``privacy.json``."""

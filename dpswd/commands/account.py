@@ -182,7 +182,10 @@ def show(result: dict[str, Any]) -> None:
     if result["mu"] is None:
         print("mu       none")
     else:
-        print(f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}")
+        print(
+            f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}, the largest error of mu "
+            "in an attacker's error rates"
+        )
     soundness = "sound" if result["sound"] else "NOT SOUND"
     print(f"account  {result['accountant']}, bound {result['bound']}, {soundness}")
     for caveat in result["caveats"]:

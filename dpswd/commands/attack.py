@@ -168,7 +168,7 @@ def show(result: dict[str, Any]) -> None:
         f"{result['n_members']:,} members, {result['n_non_members']:,} non-members, reference of "
         f"{result['n_reference']:,}, {result['n_synthetic']:,} synthetic records"
     )
-    print(f"{'attack':<16}{'AUC':>7}{'95 % interval':>18}{'TPR at 1 % FPR':>17}{'interval':>18}")
+    print(f"{'attack':<16}{'AUC':>7}{'95 % interval':>18}{'members found':>17}{'interval':>18}")
     for row in result["attacks"]:
         print(
             f"{row['name'].replace('_', ' '):<16}{row['auc']:>7.3f}"
@@ -176,15 +176,16 @@ def show(result: dict[str, Any]) -> None:
             f"{_interval(row['tpr_interval']):>18}"
         )
     bound = result["bound"]
-    if bound is None:
-        print("No bound: there is no ledger with noise beside SYNTHETIC; pass --mu.")
-    else:
+    if bound is not None:
         name = f"bound, mu {bound['mu']:.3g}"
         print(f"{name:<16}{bound['auc']:>7.3f}{'':>18}{bound['tpr']:>17.3f}")
-        if result["passed"]:
-            print("No attack exceeds the bound.")
-        else:
-            print("EXCEEDED: an attack finds more than the guarantee permits. Look for a mistake.")
+    print("Members found: their share, where 1 % of the non-members are wrongly accused.")
+    if bound is None:
+        print("No bound: there is no ledger with noise beside SYNTHETIC; pass --mu.")
+    elif result["passed"]:
+        print("No attack exceeds the bound.")
+    else:
+        print("EXCEEDED: an attack finds more than the guarantee permits. Look for a mistake.")
     print(result["proves"])
     print(f"Files: {', '.join(result['files'])}")
 

@@ -18,6 +18,11 @@ def config_path(name: str) -> Path:
         path = Path(name)
     elif name in shipped:
         path = shipped[name]
+    elif "paper" in Path(name).parts:
+        raise InputError(
+            f"Expected a config file, got {name!r}, which only a clone has: run dpswd in the clone, "
+            "with --config configs/paper/NAME.yaml."
+        )
     else:
         raise InputError(
             f"Expected a config file or a shipped config ({', '.join(shipped)}), got {name!r}."

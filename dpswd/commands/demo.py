@@ -61,7 +61,7 @@ def show(result: dict[str, Any]) -> None:
     print(result["in_words"])
     print(
         "Accuracy on real test digits of classifiers trained on "
-        f"{result['n_synthetic']} synthetic ones:"
+        f"{result['n_synthetic']:,} synthetic ones:"
     )
     for row in result["evaluation"]:
         print(f"  {row['classifier']:<10}{row['accuracy']:5.1f} %")

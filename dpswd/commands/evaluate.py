@@ -276,6 +276,8 @@ def _show_accuracies(rows: list[dict[str, Any]], real_rows: list[dict[str, Any]]
         area = _three_digits(row["auc"])
         real = real_accuracies.get(row["classifier"], "")
         print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real:>16}")
+    if real_rows:
+        print("On the right: accuracy of the same classifier, trained on so many real records.")
 
 
 def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float] | None) -> None:
@@ -300,6 +302,12 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         text = name.replace("frechet", "Frechet distance").replace("_", " ")
         half_distance = _three_digits(halves.get(name))
         print(f"{text:<26}{fidelity[name]:>10.3f}{half_distance:>13}")
+    if fidelity.get("precision") is not None:
+        print(
+            "precision: part of the synthetic records that lie among real ones; recall: of the "
+            "real ones among synthetic ones."
+        )
+        print("Real halves: one half of the real records in place of synthetic ones.")
     if "column_distances" in fidelity:
         distances = sorted(fidelity["column_distances"])
         median = distances[len(distances) // 2]

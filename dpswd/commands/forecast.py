@@ -118,6 +118,9 @@ def _adaptation(arguments: Namespace, public: _PublicFacts) -> dict[str, Any]:
 
     mu = planning_mu(arguments.epsilon, arguments.delta) / arguments.per_unit
     expected = forecast_adaptation(public.n, channels_first(public.shape), mu)
+    text = str(expected)
+    if arguments.details:
+        text = f"{expected.structure}\n{text}"
     return {
         "n_records": public.n,
         "epsilon": arguments.epsilon,
@@ -126,7 +129,7 @@ def _adaptation(arguments: Namespace, public: _PublicFacts) -> dict[str, Any]:
         "signal": expected.signal,
         "n_needed": expected.n_needed,
         "can_be_seen": expected.can_be_seen,
-        "text": str(expected),
+        "text": text,
     }
 
 
@@ -160,7 +163,7 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
         records.n_entries,
         records.n_classes,
         records.bounds,
-        f"From {arguments.data}: {records.n_entries} records of shape {records.shape}, "
+        f"From {arguments.data}: {records.n_entries:,} records of shape {records.shape}, "
         f"{records.n_classes or 'no'} classes. These facts are treated as public, by generate too; "
         "nothing else is used.",
     )
@@ -189,8 +192,8 @@ def _stated_facts(arguments: Namespace) -> _PublicFacts:
         arguments.n,
         n_classes,
         bounds,
-        f"As stated: {arguments.n} records of shape {shape}, {n_classes or 'no'} classes. No data "
-        "were read.",
+        f"As stated: {arguments.n:,} records of shape {shape}, {n_classes or 'no'} classes. No "
+        "data were read.",
     )
 
 

@@ -25,7 +25,7 @@ from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
-    "demo": "generate private digits, evaluate them and write the report, in about ten seconds",
+    "demo": "generate private digits, evaluate them and write the report, in half a minute",
     "generate": "private generator and synthetic records of a folder, a file or a benchmark",
     "sample": "draw synthetic records from a generator.pt",
     "evaluate": "utility and fidelity of synthetic records against records that you may look at",

@@ -110,9 +110,10 @@ def _count(predictions: Any) -> dict[str, int]:
 def show(result: dict[str, Any]) -> None:
     from dpswd.accounting.guarantee import Guarantee
 
-    print(f"{result['n_records']} predictions: {result['out']}")
-    counts = [f"{name}: {count}" for name, count in result["counts"].items()]
+    print(f"{result['n_records']:,} predictions: {result['out']}")
+    counts = [f"{name}: {count:,}" for name, count in result["counts"].items()]
     print(", ".join(counts))
     print(result["verdict"])
     guarantee = Guarantee.from_dict(result["guarantee"])
-    print(f"{guarantee.line()} The predictions on private records have none.")
+    print(guarantee.line())
+    print("It covers the classifier alone: keep predictions on private records to yourself.")

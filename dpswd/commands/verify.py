@@ -47,22 +47,26 @@ def show(result: dict[str, Any]) -> None:
         print(f"PROBLEM  {problem}")
     print(f"{result['bundle']}: {result['n_files']:,} files, run {result['run']}")
     if result["epsilon"] is not None:
-        print(f"Ledger:      head {result['ledger_head']}")
+        print(f"Ledger:      hash of the last line {result['ledger_head']}")
         print(
             f"Guarantee:   epsilon {round_up(result['epsilon'], 3):g} at delta "
             f"{result['delta']:g}, mu {round_up(result['mu'], 3):g}; {result['unit']}, replace-one"
         )
         rates = [
-            f"{100 * round_up(1 - point['fnr'], 3):.3g} % at {point['fpr']:g}"
+            f"{100 * round_up(1 - point['fnr'], 3):.3g} % (1 in {1 / point['fpr']:,.0f})"
             for point in result["trade_off"]
             if point["fpr"] in _SHOWN
         ]
-        print(f"Attack:      finds at most {', '.join(rates)} of false accusations")
+        print(f"Attack:      finds at most {', '.join(rates)} of the records")
+        print("             (in brackets: the share of others that it wrongly accuses)")
         print(f"Computed by: {result['method']}")
     if result["remarks"]:
         print(result["remarks"])
     print(f"Fingerprint: {result['fingerprint']}")
     if result["passed"]:
-        print("PASSED: every file, the chain and the stated numbers agree with the ledger.")
+        print(
+            "PASSED: all files are the listed ones, no line of the ledger was changed, and the "
+            "stated numbers follow from it."
+        )
     else:
         print(f"FAILED: {len(result['problems'])} problem(s), see above.")

@@ -86,8 +86,16 @@ def save_expectation(path: Path, structure: Structure, delta: float) -> str:
         kind = "faces that a program draws"
     return (
         f"public {kind} beside synthetic ones that are as noisy as yours would be (signal "
-        f"{structure.signal:,.0f})"
+        f"{_in_words(structure)})"
     )
+
+
+def _in_words(structure: Structure) -> str:
+    """Return the signal with three digits, and how it is computed."""
+    signal = float(f"{structure.signal:.3g}")
+    if structure.n_classes > 1:
+        return f"{signal:,g} = mu x records / sqrt(classes)"
+    return f"{signal:,g} = mu x records"
 
 
 def stand_ins(sample_shape: tuple[int, ...], n: int, n_classes: int) -> Records:

@@ -196,9 +196,10 @@ def _mark_cells(axes: Any, column: Column) -> None:
     step = math.ceil(len(ticks) / _MOST_TICKS)
     marks = ticks[::step]
     names = [textwrap.shorten(name, _TICK_WIDTH, placeholder="...") or name for _, name in marks]
-    axes.set_xticks([number for number, _ in marks], names)
+    style: dict[str, Any] = {}
     if len(names) > 2 and len("".join(names)) > _TICK_WIDTH:
-        axes.tick_params(axis="x", labelrotation=30)
+        style = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axes.set_xticks([number for number, _ in marks], names, **style)
 
 
 def save_columns(
@@ -249,5 +250,6 @@ def save_columns(
             _mark_cells(axes, table.included[column])
     for axes in all_axes[n_columns:]:
         axes.set_axis_off()
-    all_axes[0].legend(fontsize=10)
+    if len(parts) > 1:  # the legend covers a part of the histogram
+        all_axes[0].legend(fontsize=10)
     atomic_write(path, FigureCanvasAgg(picture).print_png)

@@ -81,7 +81,12 @@ class Queries:
             overall = SumAndNorm(dim, RAW_NORM, share=shares["overall"], noise_seed=noise_seed)
         if "tones" in shares:
             tones = ClassMeans(
-                1, structure.n_levels, ROW_NORM, share=shares["tones"], noise_seed=noise_seed
+                1,
+                structure.n_levels,
+                ROW_NORM,
+                share=shares["tones"],
+                noise_seed=noise_seed,
+                name="sum of the histograms of pixels",
             )
         if "means" in shares:
             means = ClassMeans(
@@ -105,10 +110,17 @@ class Queries:
             if seed is not None:
                 seed += i  # each round has noise of its own
             share = shares["cell_means"] / structure.n_rounds
-            cell_means.append(ClassMeans(n_cells, p, ROW_NORM, share=share, noise_seed=seed))
+            name = f"counts and sums of {n_cells} cells"
+            query = ClassMeans(n_cells, p, ROW_NORM, share=share, noise_seed=seed, name=name)
+            cell_means.append(query)
         if "cell_moments" in shares:
             cell_moments = ClassCovariances(
-                n_cells, p, ROW_NORM, share=shares["cell_moments"], noise_seed=noise_seed
+                n_cells,
+                p,
+                ROW_NORM,
+                share=shares["cell_moments"],
+                noise_seed=noise_seed,
+                name=f"second moments of {n_cells} cells",
             )
         return cls(
             columns, overall, tones, means, moments, variances, tuple(cell_means), cell_moments

@@ -242,30 +242,23 @@ class Structure:
             return f"Expect noise: {remedy}."
         if self.is_diagonal:
             return f"Expect class means and variances of single columns ({self._size_line()})."
-        variety = "and variety" if self.signal >= _VARIETY_SIGNAL else "with little variety"
-        return f"Expect class means {variety} ({self._size_line()})."
+        return f"{self._kind_of_records()} ({self._size_line()})."
 
     @property
     def expectation(self) -> str:
         """What to expect of the generated records, in words without numbers of the method."""
-        group = "records of one class" if self.n_classes > 1 else "records"
+        first = f"{self._kind_of_records()}: their mean is right, "
         if self.is_noise:
             first = self.verdict
         elif self.is_diagonal:
             first = (
-                f"Expect synthetic {group} whose columns have the right mean and spread, and vary "
+                f"Expect synthetic {self._group} whose columns have the right mean and spread, and vary "
                 f"independently of each other: {self.dim:,} columns are too many for covariances."
             )
         elif self.signal < _VARIETY_SIGNAL:
-            first = (
-                f"Expect synthetic {group} that look much alike: their mean is right, and the "
-                "differences between them are mostly noise."
-            )
+            first += "and the differences between them are mostly noise."
         else:
-            first = (
-                f"Expect synthetic {group} that differ from each other: their mean is right, and "
-                "so are the largest differences between them; fine details are lost."
-            )
+            first += "and so are the largest differences between them; fine details are lost."
         lines = [first]
         if self.is_diagonal and not self.own_columns:
             lines.append(self._ratio_line())
@@ -286,6 +279,19 @@ class Structure:
             f"Signal over noise: {means:.3g} of the mean of {owner}, {variances:.3g} of the "
             "variance of a column."
         )
+
+    def _kind_of_records(self) -> str:
+        """Say whether the generated records of a class differ from each other."""
+        if self.signal < _VARIETY_SIGNAL:
+            return f"Expect synthetic {self._group} that look much alike"
+        return f"Expect synthetic {self._group} that differ from each other"
+
+    @property
+    def _group(self) -> str:
+        """Name the records that are compared with each other."""
+        if self.n_classes > 1:
+            return "records of one class"
+        return "records"
 
     def _columns_in_words(self) -> str:
         """Say what to expect of single columns."""
@@ -393,12 +399,12 @@ class Structure:
 
     def _size_line(self) -> str:
         """Return the numbers of releases, cells and bins."""
-        cells = "1 cell"
+        line = f"{self.n_releases} releases"
         if self.n_cells > 1:
-            cells = f"{self.n_cells} cells"
-        line = f"{self.n_releases} releases, {cells} per class"
+            divided = "each class is" if self.n_classes > 1 else "the records are"
+            line += f"; {divided} cut into {self.n_cells} cells"
         if self.n_bins:
-            line += f", columns in {self.n_bins} bins"
+            line += f"; each column has at most {self.n_bins} bins"
         return line
 
     def _table_lines(self) -> list[str]:
@@ -406,10 +412,11 @@ class Structure:
 
         A direction survives if its variance is above the noise.
         """
-        lines = [f"{'release':<14}{'share of mu^2':>14}{'signal / noise':>16}"]
+        lines = [f"{'release':<14}{'share':>7}{'signal / noise':>16}"]
         for name, share in self.shares.items():
             ratio = self.signal_to_noise[name]
-            lines.append(f"{name:<14}{share:>13.0%} {ratio:>15.2f}   {_DESCRIPTIONS[name]}")
+            lines.append(f"{name:<14}{share:>7.0%}{ratio:>16.2f}   {_DESCRIPTIONS[name]}")
+        lines.append("share: of the budget; squares of mu add up over the releases.")
         lines.append(
             "signal / noise: of one number of the release, on average; leading ones are far better."
         )
@@ -444,9 +451,9 @@ class Structure:
             return []
         reached = ", ".join(str(result) for result in results)
         return [
-            "On public data sets with 10 classes that are as hard (cut to so many records), a "
-            "logistic",
-            f"regression trained on synthetic records was right for: {reached}.",
+            "Public images with 10 classes and a similar signal: a logistic regression that was "
+            "trained on",
+            f"synthetic ones is right for {reached}.",
         ]
 
 
@@ -463,7 +470,7 @@ class PublicResult:
 
     def __str__(self) -> str:
         size = f"{self.n_records:,} records, epsilon {self.epsilon:g}"
-        return f"{self.dataset} ({size}) {self.accuracy:.0f} %"
+        return f"{self.accuracy:.0f} % of {self.dataset} ({size})"
 
 
 def squares_bound(dim: int) -> float:

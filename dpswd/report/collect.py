@@ -19,7 +19,7 @@ from dpswd._validate import delta_caveats
 from dpswd._versions import package_versions
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
-from dpswd.budget.statement import NOT_COVERED, SEVERAL_RECORDS
+from dpswd.budget.statement import not_covered
 from dpswd.errors import InputError
 from dpswd.mechanism import Mechanism
 from dpswd.report.facts import (
@@ -110,6 +110,7 @@ def collect(
         opened=ledger.header.get("records"),
         classes=record_facts.classes,
         unit=ledger.header.get("unit", ONE_RECORD),
+        columns=record_facts.columns,
     )
     releases = _releases(ledger, account)
     runs = Runs(this=ledger.header.get("run"), weights_from=privacy.weights_from_runs)
@@ -135,7 +136,9 @@ def collect(
         records=records,
         public=_public_facts(records, record_facts),
         protected=_protected(records, standing),
-        not_covered=_not_covered(records),
+        not_covered=not_covered(
+            shared=bool(ledger.header.get("shared")), by_person=records.is_by_person
+        ),
         guarantee=guarantee,
         releases=releases,
         runs=runs,
@@ -334,12 +337,6 @@ def _public_facts(records: RecordFacts, record_facts: StatedFacts) -> tuple[str,
         counted = "persons"
     size = f"The number of {counted}: {records.size:,}."
     return (size, *record_facts.public, OTHER_PUBLIC_FACTS)
-
-
-def _not_covered(records: RecordFacts) -> tuple[str, ...]:
-    if not records.is_by_person:
-        return tuple(NOT_COVERED)
-    return tuple(line for line in NOT_COVERED if line != SEVERAL_RECORDS)
 
 
 # Releases

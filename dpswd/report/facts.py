@@ -84,6 +84,7 @@ class RecordFacts:
     opened: str | None  # "behind a handle" or "handed over by the caller"
     classes: tuple[str, ...]  # empty where the run does not state them
     unit: str  # what neighbours differ in: "one record", or "one person, at most 3 records"
+    columns: tuple[str, ...] = ()  # name and values of each column; empty without columns
 
     @property
     def is_by_person(self) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dpswd.report.facts import EqualReleases, Report
+from dpswd.report.run_files import settings_of
 from dpswd.report.sentences import banner, number, number_rounded_down, summary
 from dpswd.report.snippet import snippet
 
@@ -17,6 +18,13 @@ PLOT_CAPTION = (
 )
 ACCOUNTANTS = {"pld": "PLD (dp_accounting)", "rdp": "RDP (autodp)"}
 NO_VALUE = "—"
+
+# What the pictures show.
+_PICTURES = {
+    "samples.png": "Synthetic records",
+    "columns.png": "Histograms of synthetic records, of twelve columns at most",
+    "adaptation.png": "Records of the public source, and synthetic records of the private target",
+}
 
 # Fields of a mechanism that the table of the releases has.
 _IN_THE_TABLE = ("mechanism", "name", "sensitivity", "sigma", "batch_size")
@@ -41,13 +49,16 @@ def markdown_with_plot(report: Report) -> str:
 
 def _parts(report: Report, plot: list[str]) -> list[str]:
     """Return headings, paragraphs, lists and tables; the plot comes before its table."""
+    of_this_run = ""
+    if report.together is not None:
+        of_this_run = ": this run alone"
     return [
         f"## {escape(report.title)}",
         *_banner(report),
         *_pictures(report),
         _overview_table(report),
         *_key_sentences(report),
-        "### What is guaranteed",
+        f"### What is guaranteed{of_this_run}",
         escape(summary(report).tier),
         *plot,
         "#### What an attacker can do: the trade-off curve",
@@ -57,8 +68,10 @@ def _parts(report: Report, plot: list[str]) -> list[str]:
         "*Both columns are valid upper bounds; the smaller one is tighter.*",
         "#### Privacy profile: all these (ε, δ) hold at the same time",
         _profile_table(report),
+        "*report.json has twice as many.*",
         "### What was released",
         *_releases(report),
+        *_columns(report),
         *_accuracies(report),
         "### Assumptions",
         _list(report.assumptions),
@@ -84,16 +97,16 @@ def _banner(report: Report) -> list[str]:
 
 
 def _pictures(report: Report) -> list[str]:
-    if not report.pictures:
+    names = list(report.pictures)
+    if not names:
         return []
-    images = " ".join(f"![Synthetic records]({name})" for name in report.pictures)
-    captions = ["Synthetic records: post-processing of the releases."]
-    if "samples.png" in report.pictures and report.records.classes:
+    if "adaptation.png" in names and "samples.png" in names:
+        names.remove("samples.png")  # the other one has synthetic records, too
+    images = " ".join(f"![{_PICTURES[name]}]({name})" for name in names)
+    captions = [f"{_PICTURES[name]}." for name in names]
+    if "samples.png" in names and report.records.classes:
         captions.append(f"One row per class: {', '.join(report.records.classes)}.")
-    if "adaptation.png" in report.pictures:
-        captions.append(
-            "Adaptation: records of the public source, and synthetic records of the target."
-        )
+    captions.append("No picture shows a private record.")
     return [images, f"*{escape(' '.join(captions))}*"]
 
 
@@ -111,9 +124,10 @@ def _overview_table(report: Report) -> str:
 def _key_sentences(report: Report) -> list[str]:
     sentences = summary(report)
     caveats = [escape(caveat) for caveat in report.caveats]
-    parts = [escape(sentences.attack), f"**{escape(sentences.numbers)}**"]
+    parts = [escape(sentences.attack)]
     if sentences.together:
         parts.append(f"**{escape(sentences.together)}**")
+    parts.append(f"**{escape(sentences.numbers)}**")
     return [*parts, *caveats]
 
 
@@ -144,7 +158,8 @@ def _epsilon_delta_table(report: Report) -> str:
 
 
 def _profile_table(report: Report) -> str:
-    rows = [(number(point.epsilon), number(point.delta)) for point in report.guarantee.profile]
+    points = report.guarantee.profile[::2]
+    rows = [(number(point.epsilon), number(point.delta)) for point in points]
     return _table(("ε", "δ(ε)"), rows, alignment=_RIGHT)
 
 
@@ -155,13 +170,17 @@ def _releases(report: Report) -> list[str]:
     n_releases = f"{report.releases.n_releases:,}"
     n_planned = f"{report.releases.n_planned:,}"
     run = escape(report.runs.this or "?")
+    scope = f"These are the releases of run {run}, which the guarantee covers."
+    if report.together is not None:
+        scope += " The total above covers all runs in the shared ledger."
     parts = [
         f"Releases made: {n_releases}; accounted for: {n_planned}. Everything that is computed "
         "from the releases (training, samples, pictures) is post-processing and costs nothing.",
-        f"The guarantee covers the releases of run {run}. Other runs on the same records are not "
-        "covered: their guarantees compose with this one, and the costs add up.",
+        scope,
     ]
     parts.append(_release_table(report))
+    if report.guarantee.exactly_gaussian:
+        parts.append("*μ² is the sum of (sensitivity / σ)² over all releases.*")
     if any(group.sensitivity_is_random for group in report.releases.groups):
         parts.append("*RMS: root mean square; random, its law is accounted for.*")
     options = [_options(group) for group in report.releases.groups]
@@ -211,6 +230,13 @@ def _options(group: EqualReleases) -> str:
     return f"{_name_of(group)}: {options}"
 
 
+def _columns(report: Report) -> list[str]:
+    """Return what each column can hold, a line for each."""
+    if not report.records.columns:
+        return []
+    return ["### Columns: public facts, stated by the owner", _list(report.records.columns)]
+
+
 def _accuracies(report: Report) -> list[str]:
     if not report.evaluation:
         return []
@@ -243,13 +269,10 @@ def _provenance_table(report: Report) -> str:
 
 
 def _settings(report: Report) -> list[str]:
-    """Return config.yaml without the keys that are not set."""
+    """Return the settings in config.yaml."""
     if report.config.text is None:
         return []
-    lines = [
-        line for line in report.config.text.splitlines() if not line.rstrip().endswith(": null")
-    ]
-    return ["#### Settings", _code("\n".join(lines), "yaml")]
+    return ["#### Settings", _code(settings_of(report.config.text), "yaml")]
 
 
 # Markdown

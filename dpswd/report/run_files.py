@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +34,19 @@ _UNNAMED = "records"
 # Length of a line of public facts: a list of a thousand classes is cut there.
 _MOST_CHARACTERS = 200
 
-_MOST_CHARACTERS_OF_COLUMNS = 2000
-
 # Facts of the records, as config.yaml states them.
 _PUBLIC = {
     "shape": "The shape of a record",
     "n_classes": "The number of classes",
     "classes": "The classes",
     "bounds": "The bounds of the columns",
-    "column_facts": "The columns",
 }
+
+# Entries of "records" in config.yaml that a report states elsewhere.
+_STATED_ELSEWHERE = ("bounds", "kinds", "columns", "column_facts")
+
+# A line of a config whose value is an absolute path.
+_PATH = re.compile(r"""^(\s*(?:- )?\w+: )['"]?(?:/|[A-Za-z]:[\\/])[^'"]*?([^'"/\\]*)['"]?$""")
 
 
 # privacy.json
@@ -141,6 +145,7 @@ class StatedFacts:
     title: str  # empty without one
     classes: tuple[str, ...]
     public: tuple[str, ...]  # one sentence each
+    columns: tuple[str, ...]  # one line each: name, and what it can hold
 
 
 def read_config(path: Path) -> tuple[ConfigFile, StatedFacts]:
@@ -166,24 +171,51 @@ def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
     title = settings.get("title")
     if not title and name != _UNNAMED:
         title = f"Synthetic records of {name}"
+    columns = _lines(records.get("column_facts"))
     public = []
     for key, words in _PUBLIC.items():
-        if not records.get(key) or (key == "bounds" and records.get("column_facts")):
+        if not records.get(key) or (columns and key in ("shape", "bounds")):
+            continue
+        if key == "n_classes" and records.get("classes"):
             continue
         separator = ", "
-        most_characters = _MOST_CHARACTERS
-        if key == "column_facts":
-            separator = "; "
-            most_characters = _MOST_CHARACTERS_OF_COLUMNS
+        if key == "shape":
+            separator = " x "
         values = separator.join(_lines(records[key]))
-        values = textwrap.shorten(values, most_characters, placeholder=" ...")
+        values = textwrap.shorten(values, _MOST_CHARACTERS, placeholder=" ...")
         public.append(f"{words}: {values}.")
+    if columns:
+        public.append(f"The names of {len(columns):,} columns, and what each can hold.")
     public += _lines(records.get("taken"))
     return StatedFacts(
         title=str(title or ""),
         classes=tuple(_lines(records.get("classes"))),
         public=tuple(public),
+        columns=tuple(columns),
     )
+
+
+def settings_of(text: str) -> str:
+    """Return the settings in config.yaml, for a reader.
+
+    Keys that are not set and the facts of columns are left out, and of absolute paths all but the
+    last part, since paths may name people or projects.
+    """
+    lines = []
+    in_records = False
+    is_left_out = False
+    for line in text.splitlines():
+        top = re.match(r"\S", line)
+        entry = re.match(r"  (\w+):", line)
+        if top:
+            in_records = line.startswith("records:")
+            is_left_out = False
+        elif entry:
+            is_left_out = in_records and entry[1] in _STATED_ELSEWHERE
+        if is_left_out or line.rstrip().endswith(": null"):
+            continue
+        lines.append(_PATH.sub(r"\1.../\2", line))
+    return "\n".join(lines)
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -6,6 +6,9 @@ Numbers have three digits and are rounded towards less privacy: epsilon up, nois
 import math
 from dataclasses import dataclass
 
+from scipy.special import ndtr as normal_cdf
+from scipy.special import ndtri as normal_quantile
+
 from dpswd.accounting.rounding import round_up
 from dpswd.report.facts import Report
 from dpswd.report.gdp import REGRET_LIMIT, RESOLUTION
@@ -128,6 +131,8 @@ def _numbers_sentence(report: Report) -> str:
         prefix = "conditional: "
     else:
         prefix = ""
+    if report.together is not None:
+        prefix = f"This run alone: {prefix}"
     mu = f"μ = {number(guarantee.mu)}{_range(report)} (regret {number(guarantee.regret)})"
     pair = f"({number(guarantee.epsilon)}, {number(guarantee.delta)})"
     return f"{prefix}{mu}; (ε, δ) = {pair}"
@@ -140,7 +145,7 @@ def _together_sentence(report: Report) -> str:
     if report.together.mu is not None:
         mu = f"μ = {number(report.together.mu)}; "
     pair = f"({number(report.together.epsilon)}, {number(report.together.delta)})"
-    return f"Total of all runs in the shared ledger when this run ended: {mu}(ε, δ) = {pair}"
+    return f"All runs in the shared ledger, when this run ended: {mu}(ε, δ) = {pair}"
 
 
 def _range(report: Report) -> str:
@@ -164,9 +169,16 @@ def _attack_sentence(report: Report) -> str:
         others = "the records of all other persons"
     attack = report.guarantee.attack
     non_members = f"{1 / attack.fpr:,.0f}"
+    hits = attack.tpr
+    releases = "all releases"
+    if report.together is not None:
+        releases = "all releases of this run"
+        if report.together.mu is not None:
+            hits = float(normal_cdf(normal_quantile(attack.fpr) + report.together.mu))
+            releases = "all releases of all runs in the shared ledger"
     return (
         f"{subject} who accuses at most 1 in {non_members} non-members finds at most "
-        f"{percent(attack.tpr)} of the members, even knowing {others}, all releases, and "
+        f"{percent(hits)} of the members, even knowing {others}, {releases}, and "
         "everything computed from them."
     )
 

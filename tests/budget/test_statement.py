@@ -9,7 +9,13 @@ import pytest
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.shared_ledger import LedgerStatement
 from dpswd.budget.plan import Target
-from dpswd.budget.statement import NOT_COVERED, OTHER_RUNS, SEVERAL_RECORDS, RunStatement
+from dpswd.budget.statement import (
+    NOT_COVERED,
+    OTHER_RUNS,
+    OUTSIDE_LEDGER,
+    SEVERAL_RECORDS,
+    RunStatement,
+)
 from dpswd.mechanism import GaussianMechanism
 
 OWN = Guarantee(
@@ -78,3 +84,4 @@ def test_other_runs_are_covered_by_a_shared_ledger():
     assert STATEMENT.not_covered == NOT_COVERED
     shared = after_two_runs(LedgerStatement(TOGETHER, ""))
     assert set(NOT_COVERED) - set(shared.not_covered) == {OTHER_RUNS}
+    assert set(shared.not_covered) - set(NOT_COVERED) == {OUTSIDE_LEDGER}

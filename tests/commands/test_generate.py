@@ -463,7 +463,7 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     stated = answer(capfd, "forecast", "--shape", "8,8", "--n", "1438", "--n-classes", "10")
     read = answer(capfd, "forecast", "digits")
     assert stated["shares"] == read["shares"]
-    assert read["source"].startswith("From digits: 1438 records of shape (1, 8, 8), 10 classes.")
+    assert read["source"].startswith("From digits: 1,438 records of shape (1, 8, 8), 10 classes.")
     assert "No data were read" in stated["source"]
     imbalanced = answer(
         capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100"

@@ -27,7 +27,7 @@ def raw_directives(text):
         if token.type == "fence" and token.info.startswith("{"):
             seen.append(token.info)
         if token.type == "text":
-            seen += re.findall(r"\{[a-z:]+\}$|:::+\{?|^\+\+\+$", token.content)
+            seen += re.findall(r"\{[a-z:]+\}$|:::+\{?|^\+\+\+$|^\([\w-]+\)=$", token.content)
     return seen
 
 
@@ -43,10 +43,14 @@ def anchors_of(text):
 
 def broken_links(text, folder):
     """Return the relative links and pictures of a page that lead nowhere."""
-    broken = []
+    targets = []
     for token in tokens_of(text):
-        target = token.attrs.get("href") or token.attrs.get("src") or ""
-        if not target or re.match(r"[a-z]+:", target):
+        targets += [token.attrs[name] for name in ("href", "src") if token.attrs.get(name)]
+        if token.type in ("html_block", "html_inline"):
+            targets += re.findall(r"""(?:href|src)=["']([^"']+)""", token.content)
+    broken = []
+    for target in targets:
+        if re.match("(https?|mailto):", target):
             continue
         name, _, anchor = target.partition("#")
         path = folder / name
@@ -74,6 +78,7 @@ def test_page_has_no_broken_relative_link(page):
         "See {doc}`index`.\n",
         "| a |\n|---|\n| {class}`Budget` |\n",
         ":::{note}\nText.\n:::\n",
+        "(label)=\n\n# Title\n",
         "---\nkernelspec: python3\n---\n\n# Title\n",
     ],
 )
@@ -83,7 +88,14 @@ def test_raw_directives_are_recognised(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["[a](no-such-page.md)", "![a](figures/no-such.png)", "[a](#no-heading)", "[a](audit.md#no)"],
+    [
+        "[a](no-such-page.md)",
+        "![a](figures/no-such.png)",
+        "[a](#no-heading)",
+        "[a](audit.md#no)",
+        "[a](project:audit.md)",
+        'The picture <img src="figures/no-such.png"> is missing.',
+    ],
 )
 def test_broken_links_are_recognised(text):
     assert broken_links(f"# Title\n\n{text}\n", DOCS)

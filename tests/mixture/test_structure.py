@@ -31,9 +31,9 @@ def test_str_has_a_line_with_an_explanation_for_each_release(shape):
 
 
 def test_str_names_results_for_images_with_classes_only():
-    assert "was right for: MNIST" in str(forecast(3000, IMAGE, 10, 2.0))
-    assert "reaches" not in str(forecast(3000, IMAGE, 0, 2.0))
-    assert "reaches" not in str(forecast(3000, (64,), 10, 2.0))
+    assert "is right for 86 % of MNIST" in str(forecast(3000, IMAGE, 10, 2.0))
+    assert "is right for" not in str(forecast(3000, IMAGE, 0, 2.0))
+    assert "is right for" not in str(forecast(3000, (64,), 10, 2.0))
 
 
 def test_nearest_results_has_the_closest_of_each_data_set_within_a_factor_of_two():
@@ -48,7 +48,7 @@ def test_nearest_results_has_the_closest_of_each_data_set_within_a_factor_of_two
         result("D", 1.0, channels=3),
     ]
     assert nearest_results(results, channels=1, signal=1.0) == [closest, only]
-    assert str(closest) == "A (1,100 records, epsilon 1) 50 %"
+    assert str(closest) == "50 % of A (1,100 records, epsilon 1)"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -61,7 +61,7 @@ def test_verdict_is_monotone_in_the_number_of_records(shape, n_classes):
         structure = forecast(n, shape, n_classes, MU)
         if structure.is_noise:
             levels.append(0)
-        elif "and variety" in structure.verdict:
+        elif "differ from each other" in structure.verdict:
             levels.append(2)
         else:
             levels.append(1)
@@ -149,7 +149,7 @@ def test_expectation_of_images_in_words(n, mu, words):
     text = forecast(n, IMAGE, 10, mu).expectation
     assert words in text
     assert ("as sharp as images of" in text) == (words != "Expect noise")
-    assert "share of mu^2" not in text
+    assert "signal / noise" not in text
 
 
 @pytest.mark.parametrize(("n", "words"), [(100, "mean and spread"), (5000, "in every class")])

@@ -170,7 +170,7 @@ def test_title_that_is_passed_goes_first(tmp_path):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (RECORDS, "record: 1, 8, 8. The classes: a, b. size is taken. The settings"),
+        (RECORDS, "record: 1 x 8 x 8. The classes: a, b. size is taken. The settings"),
         (MANY_CLASSES, "The classes: 0, 1, 2"),
         ("records: {name: 3, classes: 7, taken: x}", "The classes: 7. x The settings"),
         ("a: [", "The number of records: 1,000. The settings"),

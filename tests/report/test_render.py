@@ -165,11 +165,48 @@ def test_total_over_runs_stands_beside_the_numbers(tmp_path):
     alone = make_run(tmp_path / "alone")
     shared = make_run(tmp_path / "shared", across_runs=total)
     _, markdown = pages(shared)
-    numbers = markdown.index("**μ = ")
-    assert numbers < markdown.index("**Total of all runs") < markdown.index("### What is guar")
+    numbers = markdown.index("**This run alone: μ = ")
+    assert markdown.index("**All runs in the shared") < numbers < markdown.index("### What is guar")
+    # The attacker has the releases of all runs: Phi(Phi^-1(0.001) + 2.4) = 0.2448.
+    assert "at most 24.5 % of the members" in markdown
+    assert "The total above covers all runs" in markdown
+    assert "The total above covers all runs" not in pages(alone)[1]
     assert "μ = 2.4; (ε, δ) = (12.5, 10⁻⁵)" in markdown
     assert json.loads((shared / "report.json").read_text())["together"]["epsilon"] == 12.5
-    assert "Total of all runs" not in pages(alone)[1]
+    assert "All runs in the shared" not in pages(alone)[1]
+
+
+def test_report_of_a_table_has_a_line_for_each_column(tmp_path):
+    config = (
+        "records:\n  name: x\n  bounds:\n  - - 17.0\n    - 90.0\n  columns:\n  - name: age\n"
+        "    low: 17\n  column_facts:\n  - 'age: integer from 17 to 90'\n  taken: []\nother: 3\n"
+    )
+    _, markdown = pages(make_run(tmp_path / "run", config=config))
+    assert markdown.count("age: integer from 17 to 90") == 1
+    assert "- age: integer from 17 to 90" in markdown
+    settings = markdown.partition("#### Settings")[2]
+    assert "low: 17" not in settings
+    assert "90.0" not in settings
+    assert "  taken: []\nother: 3\n" in settings
+
+
+@pytest.mark.parametrize(
+    "path", ["/home/jane/study/scans", "'/home/jane/my study/scans'", r"C:\jane\scans"]
+)
+def test_settings_have_the_last_part_of_a_path_only(tmp_path, path):
+    config = f"data:\n  root: {path}\n  path: scans/a.npz\n  every: 1\n"
+    _, markdown = pages(make_run(tmp_path / "run", config=config))
+    assert "  root: .../scans\n  path: scans/a.npz\n  every: 1\n" in markdown
+    assert "jane" not in markdown
+
+
+def test_picture_of_an_adaptation_stands_alone(tmp_path):
+    path = make_run(tmp_path / "run")
+    for name in ("samples.png", "adaptation.png"):
+        (path / name).write_bytes(PNG)
+    html, _ = pages(path)
+    assert html.count('src="data:image/png;base64,') == 1
+    assert "synthetic records of the private target" in html
 
 
 def test_settings_that_are_not_set_are_left_out(tmp_path):
