@@ -20,8 +20,8 @@ def config_path(name: str) -> Path:
         path = shipped[name]
     elif "paper" in Path(name).parts:
         raise InputError(
-            f"Expected a config file, got {name!r}, which only a clone has: run dpswd in the clone, "
-            "with --config configs/paper/NAME.yaml."
+            f"Expected a config file, got {name!r}, which only a clone has: run dpswd in the "
+            "clone, with --config configs/paper/NAME.yaml."
         )
     else:
         raise InputError(

@@ -252,8 +252,9 @@ class Structure:
             first = self.verdict
         elif self.is_diagonal:
             first = (
-                f"Expect synthetic {self._group} whose columns have the right mean and spread, and vary "
-                f"independently of each other: {self.dim:,} columns are too many for covariances."
+                f"Expect synthetic {self._group} whose columns have the right mean and spread, and "
+                f"vary independently of each other: {self.dim:,} columns are too many for "
+                "covariances."
             )
         elif self.signal < _VARIETY_SIGNAL:
             first += "and the differences between them are mostly noise."
