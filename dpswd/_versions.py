@@ -1,5 +1,6 @@
 """Versions of dpswd, Python and the packages that the numbers depend on."""
 
+import functools
 import importlib.metadata
 import platform
 
@@ -16,8 +17,14 @@ def package_versions() -> dict[str, str | None]:
     """
     versions: dict[str, str | None] = {"dpswd": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
+        versions[name] = _version(name)
     return versions
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    """Return the version of a package; it is read once, since every run states it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

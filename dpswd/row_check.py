@@ -82,7 +82,8 @@ def check_row_function(
     name = getattr(row_function, "__name__", type(row_function).__name__)
     before = _shared_variables(copied.modules)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        # of the CPU alone: torch.manual_seed also changes the state of a GPU, which is not restored
+        torch.default_generator.manual_seed(0)
         for values, changed_values in _public_pairs(shape):
             _check_pair(copied, name, values, changed_values, n_classes)
     for variable, state in _shared_variables(copied.modules).items():

@@ -15,6 +15,18 @@ find_python() {
   exit 2
 }
 
+# Temporary files of tests lie in memory where 4 GB are free: many tests write files that must reach the disk, and wait.
+keep_temporary_files_in_memory() {
+  local free
+  free=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}')
+  if [ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || [ "${free:-0}" -lt 4000000 ]; then
+    return
+  fi
+  TMPDIR=$(mktemp -d /dev/shm/dpswd-XXXXXX)
+  export TMPDIR
+  trap 'rm -rf "$TMPDIR"' EXIT
+}
+
 venv="${DPSWD_VENV:-.venv}"
 versions="${DPSWD_CONSTRAINTS:-constraints.txt}"
 extras="${DPSWD_EXTRAS:-dev,docs}"

@@ -29,6 +29,12 @@ settings.register_profile("thorough", **FUZZ, max_examples=800)
 settings.load_profile("quick")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with slow tests first, so that no worker ends alone with a long test."""
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)
+
+
 @pytest.fixture
 def data_root() -> Path:
     """Directory of the real data sets (tests that use it carry the marker ``data``)."""

@@ -30,6 +30,7 @@ _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
 _LEAST_WIDTH = 1e-3  # of all bins, over the largest value
 _INCHES = 2.2  # side of a histogram
+_LINE_GREY = 0.5  # of the lines between images
 _FONT_SIZE = 14  # of names beside and above images, in pixels
 _GAP = 8  # pixels between a name and the images
 _LONGEST_NAME = 20  # characters of the name of a class
@@ -76,18 +77,39 @@ def save_grid(
         titles: Titles above the images, by the column in which they start.
     """
     from PIL import Image
-    from torchvision.utils import make_grid  # slow to import: needed for pictures alone
 
     scale = max(1, round(_MIN_SIDE / images.shape[3]))
     enlarged = images.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
-    grid = make_grid(enlarged, nrow=columns, padding=scale, pad_value=0.5)
-    pixels = (grid.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    picture = Image.fromarray(pixels)
+    picture = Image.fromarray(_grid_pixels(enlarged, columns, scale))
     if row_names or titles:
         height, width = enlarged.shape[2:]
         cell = (width + scale, height + scale)
         picture = _with_names(picture, cell, [_short(name) for name in row_names], titles or {})
     atomic_write(path, partial(picture.save, format="PNG"))
+
+
+def _grid_pixels(images: Tensor, columns: int, line: int) -> Array:
+    """Return the pixels (height, width, 3) of images (n, 1 or 3, h, w) in rows, with grey lines.
+
+    The function of torchvision for this takes seconds to import.
+
+    Args:
+        images: The images, with values in [0, 1].
+        columns: Number of images in a row.
+        line: Width of the lines between and around the images, in pixels.
+    """
+    n_images, _, height, width = images.shape
+    n_across = min(columns, n_images)
+    n_down = math.ceil(n_images / n_across)
+    grid = torch.full(
+        (3, n_down * (height + line) + line, n_across * (width + line) + line), _LINE_GREY
+    )
+    for number, image in enumerate(images):
+        top = line + number // n_across * (height + line)
+        left = line + number % n_across * (width + line)
+        grid[:, top : top + height, left : left + width] = image
+    pixels: Array = (grid.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return pixels
 
 
 def _with_names(

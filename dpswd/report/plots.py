@@ -4,6 +4,7 @@ The colours are those of page.html on a light screen; the page inverts them on a
 """
 
 import io
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,9 @@ _STYLE = {
     "mathtext.default": "regular",
 }
 
+_MARGINS = {"left": 0.05, "right": 0.975, "bottom": 0.14, "top": 0.97, "wspace": 0.16}
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 _DOTTED = (0, (1, 2))
 _DASHED = (0, (3, 3))
 
@@ -60,8 +64,9 @@ def draw(curve: TradeOff) -> bytes:
 
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9, 3.9), layout="constrained")
-        left, right = figure.subplots(1, 2)
+        figure = Figure(figsize=(9, 3.9))
+        # fixed margins: a layout that measures every text takes longer than the drawing
+        left, right = figure.subplots(1, 2, gridspec_kw=_MARGINS)
         _draw_error_rates(left, curve)
         _draw_small_rates(right, curve)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
@@ -86,8 +91,16 @@ def _draw_small_rates(axes: "Axes", curve: TradeOff) -> None:
     _draw_curves(axes, fpr, 1 - guessed_fnr, 1 - curve.fnr(fpr), 1 - curve.gaussian_fnr(fpr))
     axes.set(xscale="log", yscale="log", xlim=(1e-10, 1), ylim=(1e-10, 1.5))
     axes.set(xlabel="non-members accused (share)", ylabel="members found (share), at most")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_power_of_ten)
     axes.minorticks_off()
     axes.legend(loc="lower right")
+
+
+def _power_of_ten(value: float, _: int) -> str:
+    """Return the label of a tick, such as 10⁻⁴, without the parser of mathematical text."""
+    exponent = str(round(math.log10(value)))
+    return "10" + exponent.translate(_SUPERSCRIPTS)
 
 
 def _draw_curves(axes: "Axes", fpr: Array, guessing: Array, run: Array, gaussian: Array) -> None:

@@ -76,8 +76,8 @@ def test_parts_of_two_processes_read_half_each(monkeypatch, tmp_path):
     images = torch.randint(0, 256, (60, 32, 32, 3), dtype=torch.uint8).numpy()
     original = parts.Cifar(images, torch.arange(60).numpy() % 10)
     monkeypatch.setattr(parts, "cifar", lambda root: original)
-    one = parts.measure(parts.Fit(200, 1), None)
-    two = parts.measure(parts.Fit(200, 2), None)
+    one = parts.measure(parts.Fit(200, 1, side=8), None)
+    two = parts.measure(parts.Fit(200, 2, side=8), None)
     assert one["records_read"] == 2 * two["records_read"] > 0
     assert two["peak_bytes"] > 0
     assert parts.cost([one | {"n": 200}])["passes"] > 1

@@ -16,6 +16,25 @@ def test_save_grid_enlarges_small_images(tmp_path):
     assert pixels.shape == (3 * (2 * 11 + 1), 3 * (3 * 21 + 1), 3)
     corner = pixels[3 * 12 + 1, 3 * 22 + 1] / 255.0
     assert np.abs(corner - images[4, :, 0, 0].numpy()).max() < 0.01
+    is_image = np.zeros(pixels.shape[:2], dtype=bool)
+    for number in range(6):
+        top = 3 + 33 * (number // 3)
+        left = 3 + 63 * (number % 3)
+        is_image[top : top + 30, left : left + 60] = True
+    assert (pixels[~is_image] == 128).all()  # grey lines between and around the images
+
+
+def test_save_grid_of_fewer_images_than_columns_and_of_an_incomplete_row(tmp_path):
+    images = torch.rand(5, 1, 56, 56)
+    save_grid(images[:2], tmp_path / "row.png", 10)
+    save_grid(images, tmp_path / "rows.png", 3)
+    with Image.open(tmp_path / "row.png") as image:
+        assert image.size == (2 * 57 + 1, 57 + 1)
+    with Image.open(tmp_path / "rows.png") as image:
+        pixels = np.asarray(image)
+    assert pixels.shape == (2 * 57 + 1, 3 * 57 + 1, 3)
+    assert (pixels[58:, 2 * 57 + 1 :] == 128).all()  # the missing image
+    assert (pixels[..., 0] == pixels[..., 2]).all()  # grey images have three equal channels
 
 
 def test_names_and_titles_surround_the_grid(tmp_path):
