@@ -26,27 +26,30 @@ def run(*words, cwd, **more):
     return done.stdout
 
 
+def build(place, address):
+    """Build the wheel for a repository at an address, which may be empty; return its path."""
+    words = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place)
+    run(*words, ROOT, cwd=place, DPSWD_REPOSITORY=address, GITHUB_REPOSITORY="")
+    (wheel,) = place.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def wheel(tmp_path_factory):
+    """The wheel of a repository whose address is not known."""
+    return build(tmp_path_factory.mktemp("wheel"), address="")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
     """Environment with the wheel; its dependencies are those of the environment that
     runs the tests.
     """
-    place = tmp_path_factory.mktemp("wheel")
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        place,
-        ROOT,
-        cwd=place,
-    )
-    run(sys.executable, "-m", "venv", place / "venv", cwd=place)
+    place = wheel.parent
+    run(sys.executable, "-m", "venv", "--without-pip", place / "venv", cwd=place)
     python = place / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", *place.glob("*.whl"), cwd=place)
+    words = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps")
+    run(*words, wheel, cwd=place)
     site = Path(
         run(
             python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place
@@ -59,13 +62,12 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/dpswd"])
-def test_readme_of_the_wheel_has_no_relative_link(tmp_path, address):
-    words = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path)
-    known = {"DPSWD_REPOSITORY": address, "GITHUB_REPOSITORY": ""}
-    run(*words, ROOT, cwd=tmp_path, **known)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
-        metadata = wheel.read(name).decode()
+def test_readme_of_the_wheel_has_no_relative_link(tmp_path, wheel, address):
+    if address:
+        wheel = build(tmp_path, address)
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        metadata = archive.read(name).decode()
     assert "Synthetic data in one command" in metadata
     targets = re.findall(r"\]\(([^)]+)\)", metadata)
     assert [target for target in targets if not target.startswith("https://")] == []

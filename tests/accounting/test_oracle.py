@@ -111,11 +111,14 @@ class Sampled:
         total = np.zeros_like(x)
         for mu, weight in zip(self.mu, self.weights, strict=True):
             z = x / mu - mu / 2
+            is_far = z > 0
             # Phi(-z) - e^x Phi(-z - mu), for z > 0 by the scaled complementary error function
-            scaled = special.erfcx(z / math.sqrt(2)) - special.erfcx((z + mu) / math.sqrt(2))
-            far = np.exp(-np.minimum(z**2, 1400) / 2) * scaled / 2
-            near = special.ndtr(-z) - np.exp(np.minimum(x, 600)) * special.ndtr(-z - mu)
-            total += weight * np.where(z > 0, far, near)
+            far = z[is_far]
+            scaled = special.erfcx(far / math.sqrt(2)) - special.erfcx((far + mu) / math.sqrt(2))
+            total[is_far] += weight * np.exp(-np.minimum(far**2, 1400) / 2) * scaled / 2
+            near = z[~is_far]
+            growth = np.exp(np.minimum(x[~is_far], 600))
+            total[~is_far] += weight * (special.ndtr(-near) - growth * special.ndtr(-near - mu))
         return self.rate * total
 
     def x(self, epsilon):
@@ -145,7 +148,8 @@ class Sampled:
     def log_mgf(self, z):
         """ln M at complex z (m,)."""
         chunks = []
-        for part in np.array_split(np.atleast_1d(np.asarray(z, dtype=complex)), 50):
+        values = np.atleast_1d(np.asarray(z, dtype=complex))
+        for part in np.array_split(values, min(len(values), 50)):
             exponents = np.exp(np.multiply.outer(part, self.epsilon))
             mirrored = np.exp(np.multiply.outer(-(part + 1), self.epsilon))
             integral = (exponents + mirrored) @ self.weighted_delta
@@ -154,16 +158,30 @@ class Sampled:
 
 
 def minimum(function, low, high):
-    """The minimum of a function with one, by golden sections of the logarithm."""
+    """The minimum of a function with one, by golden sections of the logarithm.
+
+    Every section has one new point: the other one is that of the section before.
+    """
     golden = (math.sqrt(5) - 1) / 2
     low, high = math.log(low), math.log(high)
+    first = high - golden * (high - low)
+    second = low + golden * (high - low)
+    at_first = function(math.exp(first))
+    at_second = function(math.exp(second))
     while high - low > 0.02:
-        first, second = high - golden * (high - low), low + golden * (high - low)
-        if function(math.exp(first)) <= function(math.exp(second)):  # also where both are infinite
+        if at_first <= at_second:  # also where both are infinite
             high = second
+            second = first
+            at_second = at_first
+            first = high - golden * (high - low)
+            at_first = function(math.exp(first))
         else:
             low = first
-    return min(math.exp(low), math.exp(high), key=function)
+            first = second
+            at_first = at_second
+            second = low + golden * (high - low)
+            at_second = function(math.exp(second))
+    return math.exp(first if at_first <= at_second else second)
 
 
 def true_epsilon(plan, delta):
