@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import coverage
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -59,6 +60,18 @@ def server():
     ]
     context.set_forkserver_preload(modules)
     return context
+
+
+@pytest.fixture(autouse=True)
+def no_coverage_of_repetitions(request):
+    """Pauses the measurement of coverage in tests that repeat the same lines many times."""
+    measurement = coverage.Coverage.current()
+    if measurement is None or request.node.get_closest_marker("repetitions") is None:
+        yield
+        return
+    measurement.stop()
+    yield
+    measurement.start()
 
 
 @pytest.fixture(autouse=True)

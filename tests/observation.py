@@ -37,6 +37,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from torch import Tensor
@@ -278,7 +279,7 @@ def pairs(count: int, compared: int) -> Callable[[Any], Any]:
             limited(*arguments, **named)
             assert refusals.count(False) >= compared
 
-        return counted
+        return pytest.mark.repetitions(counted)
 
     return decorate
 

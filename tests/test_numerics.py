@@ -193,6 +193,7 @@ class LowBits:
         return float(np.abs(words - np.rint(words))[seen].sum())
 
 
+@pytest.mark.repetitions
 def test_the_low_bits_of_the_noise_tell_nothing(monkeypatch):
     game = LowBits()
     assert game.claim.mu < 0.3

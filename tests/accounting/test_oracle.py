@@ -293,6 +293,7 @@ def test_random_plan_is_bounded_closely(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.repetitions
 @pytest.mark.parametrize("seed", range(8, N_PLANS))
 def test_many_random_plans_are_bounded_closely(seed):
     check_plan(seed)

@@ -110,7 +110,7 @@ def test_changed_settings_are_options_of_the_command_line(tmp_path):
 def test_image_map_of_digits(monkeypatch):
     monkeypatch.setattr(image_map, "STEPS", 2)
     digits = benchmark("digits").train.select(torch.arange(200))
-    small = Records(F.interpolate(digits.floats(), (28, 28)), digits.labels)
+    small = Records(F.interpolate(digits.floats(), (12, 12)), digits.labels)
     pair = pairs.Pair(small, small, small)
     private = image_map.fit_synthetic(pair, 10.0, 0)
     assert private["sound"]

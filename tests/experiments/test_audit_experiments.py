@@ -68,6 +68,7 @@ def test_epsilon_of_a_perfect_attack():
     assert epsilon == pytest.approx(math.log(rate / (1 - rate)), rel=1e-3)
 
 
+@pytest.mark.repetitions
 @pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: specimen.name)
 def test_specimen_is_caught_and_its_twin_passes(specimen):
     trials = 1000
