@@ -89,12 +89,12 @@ def save_grid(
 
 
 def _grid_pixels(images: Tensor, columns: int, line: int) -> Array:
-    """Return the pixels (height, width, 3) of images (n, 1 or 3, h, w) in rows, with grey lines.
+    """Return the pixels (height, width, 3) of images in rows with grey lines.
 
     The function of torchvision for this takes seconds to import.
 
     Args:
-        images: The images, with values in [0, 1].
+        images: The images (n, 1 or 3, h, w), with values in [0, 1].
         columns: Number of images in a row.
         line: Width of the lines between and around the images, in pixels.
     """

@@ -98,7 +98,7 @@ def _draw_small_rates(axes: "Axes", curve: TradeOff) -> None:
 
 
 def _power_of_ten(value: float, _: float) -> str:
-    """Return the label of a tick, such as 10⁻⁴, without the parser of mathematical text."""
+    """Return the label of a tick, such as 10⁻⁴; LaTeX would take longer to draw."""
     exponent = str(round(math.log10(value)))
     return "10" + exponent.translate(_SUPERSCRIPTS)
 
