@@ -145,7 +145,7 @@ def _trade_off_table(report: Report) -> str:
         columns.append("TPR of μ-GDP")
         for row, (_, point) in zip(rows, points, strict=True):
             row.append(number(point.tpr_gaussian))
-    return _table(columns, rows, alignment=_RIGHT)
+    return _table(columns, rows, [_RIGHT] * len(columns))
 
 
 def _epsilon_delta_table(report: Report) -> str:
@@ -154,13 +154,13 @@ def _epsilon_delta_table(report: Report) -> str:
         (number(row.delta), number(row.epsilon_pld), number(row.epsilon_rdp))
         for row in report.guarantee.epsilon_delta
     ]
-    return _table(columns, rows, alignment=_RIGHT)
+    return _table(columns, rows, [_RIGHT] * len(columns))
 
 
 def _profile_table(report: Report) -> str:
     points = report.guarantee.profile[::2]
     rows = [(number(point.epsilon), number(point.delta)) for point in points]
-    return _table(("ε", "δ(ε)"), rows, alignment=_RIGHT)
+    return _table(("ε", "δ(ε)"), rows, [_RIGHT, _RIGHT])
 
 
 # Releases
@@ -208,7 +208,7 @@ def _release_table(report: Report) -> str:
         ratio = number_rounded_down(group.sigma / group.sensitivity)
         noise = number_rounded_down(group.sigma)
         rows.append((_name_of(group), f"{group.count:,}", read, sensitivity, noise, ratio))
-    return _table(columns, rows)
+    return _table(columns, rows, [_LEFT, _RIGHT, _LEFT, _RIGHT, _RIGHT, _RIGHT])
 
 
 def _name_of(group: EqualReleases) -> str:
@@ -285,9 +285,11 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~!])", r"\\\1", text)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], alignment: str = _LEFT) -> str:
-    """Return a table; its cells are escaped."""
-    rule = "| " + " | ".join([alignment] * len(columns)) + " |"
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], alignment: Sequence[str] | None = None
+) -> str:
+    """Return a table; its cells are escaped, and columns on the left without an alignment."""
+    rule = "| " + " | ".join(alignment or [_LEFT] * len(columns)) + " |"
     lines = [_table_row(columns), rule]
     lines += [_table_row(row) for row in rows]
     return "\n".join(lines)
