@@ -288,7 +288,7 @@ def escape(text: str) -> str:
 def _table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], alignment: Sequence[str] | None = None
 ) -> str:
-    """Return a table; its cells are escaped, and columns on the left without an alignment."""
+    """Return a table with escaped cells; by default all columns are on the left."""
     rule = "| " + " | ".join(alignment or [_LEFT] * len(columns)) + " |"
     lines = [_table_row(columns), rule]
     lines += [_table_row(row) for row in rows]
