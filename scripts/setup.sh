@@ -15,16 +15,25 @@ find_python() {
   exit 2
 }
 
-# Temporary files of tests lie in memory where 4 GB are free: many tests write files that must reach the disk, and wait.
+# Temporary files of tests lie in memory where 4 GB of it are free in /dev/shm, 12 GB in all, and programs may run from
+# there: many tests write files that must reach the disk, and wait.
 keep_temporary_files_in_memory() {
-  local free
-  free=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}')
-  if [ -n "${TMPDIR:-}" ] || [ ! -w /dev/shm ] || [ "${free:-0}" -lt 4000000 ]; then
+  local free_there free_in_all directory
+  free_there=$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $4}')
+  free_in_all=$(awk '/^MemAvailable/ {print $2}' /proc/meminfo 2>/dev/null)
+  if [ -n "${TMPDIR:-}" ] || [ "${free_there:-0}" -lt 4000000 ] || [ "${free_in_all:-0}" -lt 12000000 ]; then
     return
   fi
-  TMPDIR=$(mktemp -d /dev/shm/dpswd-XXXXXX)
-  export TMPDIR
-  trap 'rm -rf "$TMPDIR"' EXIT
+  directory=$(mktemp -d /dev/shm/dpswd-XXXXXX) || return 0
+  printf '#!/bin/sh\n' >"$directory/program"
+  chmod +x "$directory/program"
+  if "$directory/program" 2>/dev/null; then
+    rm "$directory/program"
+    export TMPDIR="$directory"
+    trap 'rm -rf "$TMPDIR"' EXIT
+  else
+    rm -r "$directory"
+  fi
 }
 
 venv="${DPSWD_VENV:-.venv}"
