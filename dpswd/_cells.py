@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import Unreadable, check_names
+from dpswd._frames import conversion_errors
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
 from dpswd._public_facts import taken_from_records
@@ -94,10 +95,10 @@ def python_cells(convert: Callable[[], list[Any]], name: str, data: str) -> list
     """
     try:
         return convert()
-    except (ArithmeticError, ValueError):
+    except conversion_errors():
         raise InputError(
             f"Expected cells that Python can hold in column {name} of {data}, got another one, "
-            "such as a date outside of the years 1 to 9999; correct it."
+            "such as a date outside of the years 1 to 9999, or text that is not UTF-8; correct it."
         ) from None
 
 
@@ -107,10 +108,11 @@ def check_types(table: Table) -> None:
     try:
         _table_layout(table).restore(bounds)
         table.check_types()
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
         raise InputError(
-            "Expected facts of the columns that fit their types in X, got bounds or categories "
-            "that a type cannot hold; correct them, or convert the column."
+            "Expected facts of the columns that fit their types in X, got a type that cannot hold "
+            "the bounds or categories of its column, such as a list or no value at all; correct "
+            "them, or convert the column."
         ) from None
 
 

@@ -4,6 +4,7 @@ The library reads those of pandas; the others are converted first.
 """
 
 import importlib.util
+import sys
 from typing import Any
 
 from dpswd.errors import InputError
@@ -68,7 +69,8 @@ def series_of_package(labels: Any, name: str, package: str) -> Any:
 def arrow_to_pandas(table: Any) -> Any:
     """Return a table of pyarrow as a DataFrame with Arrow types.
 
-    A column of categories has the type ``category``, which lists them.
+    A column of categories has the type ``category``, which lists them. Decimals become floats, and
+    views of text become text: pandas cannot name their types.
     """
     import pandas as pd  # optional: needed for tables of pyarrow alone
     import pyarrow as pa
@@ -76,6 +78,10 @@ def arrow_to_pandas(table: Any) -> Any:
     def type_of(arrow_type: Any) -> Any:
         if pa.types.is_dictionary(arrow_type):
             return None  # the default, category
+        if pa.types.is_decimal(arrow_type):
+            return pd.ArrowDtype(pa.float64())
+        if pa.types.is_string_view(arrow_type):
+            return pd.ArrowDtype(pa.large_string())
         return pd.ArrowDtype(arrow_type)
 
     try:
@@ -85,6 +91,17 @@ def arrow_to_pandas(table: Any) -> Any:
             "Expected columns that pandas can hold in a table of pyarrow, got another one, such as "
             "categories with a missing or a repeated one; cast it to text."
         ) from None
+
+
+def conversion_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of cells for which Python has no value.
+
+    Those of pyarrow are among them where it is in use.
+    """
+    arrow = sys.modules.get("pyarrow")
+    if arrow is None:
+        return (ArithmeticError, ValueError)
+    return (ArithmeticError, ValueError, arrow.ArrowException)
 
 
 def require(*packages: str, data: Any) -> None:

@@ -84,19 +84,31 @@ def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
                 raise InputError(
                     f"Expected {option} to be a column of {path}, {names}, got {name!r}."
                 )
-        if len(set(names)) < len(names):
-            raise InputError(f"Expected different names of columns in {path}, got a repeated one.")
         if options.columns is None:
             return _read_numbers(dataset, path, options)
         return _read_cells(dataset, path, options, options.columns)
 
 
 def _dataset(path: Path) -> Any:
-    """Return the data set of pyarrow, which has read the schema of the file."""
+    """Return the data set of pyarrow, which has read the schema of the file.
+
+    Raises:
+        InputError: If two columns have one name.
+    """
     require("pandas", "pyarrow", data=path)
     import pyarrow.dataset
+    import pyarrow.fs
 
-    return pyarrow.dataset.dataset(path, format=ARROW_FORMATS[path.suffix.lower()])
+    formats = {
+        "parquet": pyarrow.dataset.ParquetFileFormat,
+        "feather": pyarrow.dataset.FeatherFileFormat,
+    }
+    file_format = formats[ARROW_FORMATS[path.suffix.lower()]]()
+    if path.is_file():
+        names = file_format.inspect(str(path), pyarrow.fs.LocalFileSystem()).names
+        if len(set(names)) < len(names):
+            raise InputError(f"Expected different names of columns in {path}, got a repeated one.")
+    return pyarrow.dataset.dataset(path, format=file_format)
 
 
 def _read_numbers(dataset: Any, path: Path, options: ReadOptions) -> ReadRecords:

@@ -33,6 +33,7 @@ _DAMAGED = (
     KeyError,
     OSError,
     RuntimeError,
+    SystemError,  # of pyarrow
     TypeError,
     ValueError,
     csv.Error,
@@ -235,6 +236,11 @@ def damaged_as_input_error(
         yield
     except InputError:
         raise
+    except MemoryError:
+        raise InputError(
+            f"Expected {path} to fit into memory, got more, which a damaged file asks for, too; "
+            "write it again, or in parts."
+        ) from None
     except _DAMAGED as error:
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror

@@ -2,9 +2,11 @@
 
 import datetime
 import tracemalloc
+from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 
 from dpswd import PrivateGenerator, PrivateRecords
 from dpswd.commands.main import main
@@ -219,3 +221,127 @@ def test_a_large_file_is_read_some_rows_at_a_time(tmp_path):
     tracemalloc.stop()
     # Numbers in float64, twice; 20,000 rows of objects of 32 bytes in lists of 8.
     assert peak < 2 * n * len(names) * 8 + 20_000 * len(names) * 60 * 1.5
+
+
+def write_column(folder, column, ending):
+    """Write a column x beside labels, in groups of two rows."""
+    labels = pa.array((["no", "yes"] * len(column))[: len(column)])
+    written = pa.table({"x": column, "sick": labels})
+    path = folder / f"x{ending}"
+    if ending == ".parquet":
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(written, path, row_group_size=2)
+    else:
+        import pyarrow.feather
+
+        pyarrow.feather.write_feather(written, path, chunksize=2)
+    return path
+
+
+def numbers_of(records):
+    return records.open_records(torch.arange(len(records)))[0][:, 0].tolist()
+
+
+NUMBER = {"x": {"low": 0, "high": 10, "missing": True}}
+WORD = {"x": {"kind": "nominal", "categories": ["a", "b"], "missing": True}}
+TIME = {"x": {"kind": "datetime", "low": "2020-01-01", "high": "2021-01-01"}}
+NOON = 1577880000 * 10**9  # 2020-01-01, in nanoseconds
+
+
+def dictionary(indices, categories):
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(categories))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    ("column", "facts", "numbers"),
+    [
+        (pa.array([Decimal("1.25"), None, Decimal("9.5")]), NUMBER, [1.25, None, 9.5]),
+        (pa.array([Decimal("1.25")], pa.decimal256(50, 2)), NUMBER, [1.25]),
+        (pa.array(np.array([0.5, 1], np.float16)), NUMBER, [0.5, 1]),
+        (pa.array([2**64 - 1, 3], pa.uint64()), NUMBER, [10, 3]),
+        (pa.array(["a", "b", "z", None], pa.large_string()), WORD, [1, 2, 3, 0]),
+        (pa.array(["a", "b"], pa.string_view()), WORD, [1, 2]),
+        (dictionary([0, 1, 0], ["a", "b", "unused"]), WORD, [1, 2, 1]),
+        (dictionary([0, None, 1], ["b", "a"]), WORD, [2, 0, 1]),
+        (pa.chunked_array([dictionary([0], ["a"]), dictionary([0], ["b"])]), WORD, [1, 2]),
+        (pa.array([NOON + 123456789], pa.timestamp("ns")), TIME, [43200]),
+    ],
+    ids=str,
+)
+def test_columns_of_all_types_are_read(tmp_path, ending, column, facts, numbers):
+    records = read(write_column(tmp_path, column, ending), columns=facts, **CLASSES)
+    is_missing = [number is None for number in numbers]
+    read_numbers = numbers_of(records)
+    for number, expected, missing in zip(read_numbers, numbers, is_missing, strict=True):
+        assert number < 0 if missing else number == pytest.approx(expected, abs=1)
+    if facts is not TIME:
+        again = PrivateRecords(
+            pa.table({"x": column}),
+            (["no", "yes"] * len(column))[: len(column)],
+            classes=["no", "yes"],
+            columns=facts,
+        )
+        assert numbers_of(again) == read_numbers
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    ("column", "facts", "message"),
+    [
+        (pa.nulls(3), NUMBER, "a type that cannot hold"),
+        (pa.array([[1.0], [2.0]]), NUMBER, "a type that cannot hold"),
+        (pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2)), NUMBER, "a type that cannot hold"),
+        (pa.array([{"a": 1}]), WORD, "a type that cannot hold"),
+        (pa.array([NOON], pa.timestamp("ns", "Europe/Berlin")), TIME, "a time with a time zone"),
+        (pa.array([b"\xff"]).view(pa.string()), WORD, "text that is not UTF-8"),
+        (pa.array([datetime.timedelta(1)]), NUMBER, "a cell of another form in line 1"),
+    ],
+    ids=str,
+)
+def test_columns_that_hold_something_else_are_refused(tmp_path, ending, column, facts, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(write_column(tmp_path, column, ending), columns=facts, **CLASSES)
+    assert "write it again" not in str(error.value)
+    labels = (["no", "yes"] * len(column))[: len(column)]
+    with pytest.raises(InputError):
+        PrivateRecords(pa.table({"x": column}), labels, classes=["no", "yes"], columns=facts)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+def test_repeated_names_in_a_file_are_refused_as_such(tmp_path, ending):
+    column = pa.array([0.5, 1.0])
+    path = write_column(tmp_path, column, ending)
+    twice = pa.Table.from_arrays([column, column], names=["x", "x"])
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    formats = {".parquet": pyarrow.parquet.write_table, ".feather": pyarrow.feather.write_feather}
+    formats[ending](twice, path)
+    for options in ({"columns": NUMBER}, {"bounds": [(0, 1)] * 2}):
+        with pytest.raises(InputError, match=r"different names of columns in .* a repeated one"):
+            read(path, **options)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+def test_files_that_end_early_are_refused(tmp_path, ending):
+    path = write_column(tmp_path, pa.array([0.5, 1.0, 2.0] * 4), ending)
+    whole = path.read_bytes()
+    for end in range(0, len(whole), 101):
+        path.write_bytes(whole[:end])
+        with pytest.raises(InputError, match="Expected"):
+            read(path, columns=NUMBER, **CLASSES)
+
+
+def test_groups_without_rows_have_no_records(tmp_path):
+    import pyarrow.parquet
+
+    rows = pa.table({"x": pa.array([0.5, 1.0]), "sick": pa.array(["no", "yes"])})
+    with pyarrow.parquet.ParquetWriter(tmp_path / "x.parquet", rows.schema) as writer:
+        for part in (rows.slice(0, 0), rows, rows.slice(0, 0)):
+            writer.write_table(part)
+    assert numbers_of(read(tmp_path / "x.parquet", columns=NUMBER, **CLASSES)) == [0.5, 1.0]
+    pyarrow.parquet.write_table(rows.slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="with records"):
+        read(tmp_path / "empty.parquet", columns=NUMBER, **CLASSES)

@@ -5,6 +5,7 @@ See docs/theory/non-interference.md.
 
 import functools
 import json
+from decimal import Decimal
 from io import BytesIO
 
 import hypothesis.strategies as st
@@ -14,9 +15,13 @@ from hypothesis import given
 from observation import SOURCE, check_neighbours, check_public_facts, observe, pairs
 from PIL import Image
 
-from dpswd import Budget, ClassCounts, SumAndNorm
+from dpswd import Budget, ClassCounts, PrivateRecords, SumAndNorm
 from dpswd.commands.main import main
 from dpswd.data import read
+
+pa = pytest.importorskip("pyarrow")
+feather = pytest.importorskip("pyarrow.feather")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 N = 6  # records of a data set
 ONE_IN_FOUR = st.sampled_from([True, False, False, False])  # most pairs are to be compared
@@ -116,6 +121,104 @@ FACTS = {
 @given(tables())
 def test_tables_with_facts_of_neighbours_show_the_same(neighbours):
     check_tables(neighbours, separator=",", columns=FACTS)
+
+
+# Tables of pyarrow
+
+# Types of a column, which the schema of a file states, and cells that have this type.
+ARROW_COLUMNS = {
+    "a": (["float64", "float32", "float16", "decimal"], [0.5, 0.25, 0.0, 1.0, -3.0, 7.5, None]),
+    "b": (["string", "large_string", "dictionary"], ["1", "0", "zebra", "mouse", "", None]),
+    "c": (["int64", "int8", "decimal"], [0, 1, 5, -3, 100, None]),
+    "class": (["string", "large_string", "dictionary"], ["cat", "dog"]),
+}
+ODD_ARROW_CELLS = {"a": [float("nan"), 1e4], "b": ["\0"], "c": [127], "class": ["zebra", "", None]}
+ARROW_FACTS = FACTS | {"b": {"kind": "nominal", "categories": ["1", "0", "zebra"], "missing": True}}
+
+
+@st.composite
+def arrow_tables(draw):
+    """Draw types, and the records of two tables whose first record differs."""
+    types = {name: draw(st.sampled_from(choices)) for name, (choices, _) in ARROW_COLUMNS.items()}
+    cells = [st.sampled_from(usual) for _, usual in ARROW_COLUMNS.values()]
+    records = draw(st.lists(st.tuples(*cells), min_size=N, max_size=N))
+    first = list(draw(st.tuples(*cells)))
+    if draw(ONE_IN_FOUR):
+        name = draw(st.sampled_from(list(ARROW_COLUMNS)))
+        is_decimal = types[name] == "decimal"
+        odd = [cell for cell in ODD_ARROW_CELLS[name] if not is_decimal or cell == cell]
+        first[list(ARROW_COLUMNS).index(name)] = draw(st.sampled_from(odd))
+    return types, records, [tuple(first), *records[1:]]
+
+
+def arrow_column(cells, kind):
+    """Return cells as a column of a type; the categories of a dictionary are those that occur."""
+    if kind == "dictionary":
+        return pa.array(cells, pa.string()).dictionary_encode()
+    if kind == "decimal":
+        exact = [None if cell is None else Decimal(str(cell)) for cell in cells]
+        return pa.array(exact, pa.decimal128(20, 4))
+    if kind == "float16":
+        return pa.array(
+            [None if cell is None else np.float16(cell) for cell in cells], pa.float16()
+        )
+    return pa.array(cells, getattr(pa, kind)())
+
+
+def arrow_table(types, records):
+    columns = zip(*records, strict=True)
+    named = zip(types.items(), columns, strict=True)
+    return pa.table({name: arrow_column(cells, kind) for (name, kind), cells in named})
+
+
+def write_arrow(folder, table, ending, group):
+    path = folder / f"table{ending}"
+    if ending == ".parquet":
+        parquet.write_table(table, path, row_group_size=group)
+    else:
+        feather.write_feather(table, path, chunksize=group)
+
+
+@pairs(120, compared=60)
+@given(arrow_tables(), st.sampled_from([".parquet", ".feather"]), st.sampled_from([2, 5, N]))
+def test_arrow_files_of_neighbours_show_the_same(neighbours, ending, group):
+    """Where their categories differ, too, and whatever rows are stored together."""
+    types, *data = neighbours
+    options = {"target": "class", "classes": ["cat", "dog"], "columns": ARROW_FACTS}
+    runs = [
+        observe(
+            lambda: released(f"table{ending}", **options),
+            lambda folder, records=records: write_arrow(
+                folder, arrow_table(types, records), ending, group
+            ),
+        )
+        for records in data
+    ]
+    check_neighbours(*runs, private=[records[0] for records in data])
+
+
+def released_frame(table):
+    """Release counts and sums of a table of pyarrow; return what the handle shows."""
+    handle = PrivateRecords(
+        table.drop_columns("class"), table["class"], classes=["cat", "dog"], columns=ARROW_FACTS
+    )
+    queries = [ClassCounts(2, share=0.5), SumAndNorm(3)]
+    with Budget(handle, queries, target_epsilon=1, target_delta=1e-2, run_dir="run"):
+        values = [query.release(handle) for query in queries]
+    return (repr(handle), handle.layout, handle.kinds), handle.taken, values
+
+
+@pairs(100, compared=35)
+@given(arrow_tables(), st.sampled_from([2, N]))
+def test_arrow_tables_of_neighbours_show_the_same(neighbours, chunk):
+    """Of chunks with dictionaries of their own."""
+    types, *data = neighbours
+    runs = []
+    for records in data:
+        parts = [records[start : start + chunk] for start in range(0, N, chunk)]
+        whole = pa.concat_tables([arrow_table(types, part) for part in parts])
+        runs.append(observe(lambda whole=whole: released_frame(whole)))
+    check_neighbours(*runs, private=[records[0] for records in data])
 
 
 # Arrays
