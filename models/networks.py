@@ -5,7 +5,7 @@ class                      layers                                               
 =========================  ======================================================  ==========
 ``Table3Generator``        two linear layers, two upsampled convolutions 5 x 5,    167,161
                            code 20 to 28 x 28
-``Table5Generator``        five transposed convolutions 4 x 4,                     3,019,654
+``Table5Generator``        five transposed convolutions 4 x 4,                     3,019,648
                            code 32 to 3 x 64 x 64
 ``FaceDiscriminator``      four convolutions 4 x 4 with stride 2,                  2,765,569
                            3 x 64 x 64 to 512 x 4 x 4, the space of comparison
@@ -66,11 +66,11 @@ class Table3Generator(nn.Module):
 class Table5Generator(nn.Module):
     """Generator of Table 5: latent code of 32, maps 512-256-128-64-3, for 3 x 64 x 64.
 
-    As printed, every layer has a batch normalisation, the last one too, before the tanh; the code
-    that the paper builds on (VinAIResearch/DSW) has none there. The table prints stride 1 for every
-    layer, which would give 16 x 16. That code has stride 1 and no padding in the first layer,
-    stride 2 and padding 1 in the others, and no bias: the sides are 1-4-8-16-32-64. The tanh is
-    mapped to pixels in [0, 1].
+    As printed, every layer but the last one has a batch normalisation and a ReLU, and the last one
+    a tanh. The table prints stride 1 for every layer, which would give 16 x 16. The code that the
+    paper builds on (VinAIResearch/DSW) has stride 1 and no padding in the first layer, stride 2 and
+    padding 1 in the others, and no bias: the sides are 1-4-8-16-32-64. The tanh is mapped to pixels
+    in [0, 1].
     """
 
     latent_dim = 32
@@ -85,7 +85,7 @@ class Table5Generator(nn.Module):
                 nn.ReLU(),
                 nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1, bias=False),
             ]
-        layers += [nn.BatchNorm2d(3), nn.Tanh()]
+        layers.append(nn.Tanh())
         self.body = nn.Sequential(*layers)
 
     def forward(self, latent: Tensor) -> Tensor:
