@@ -69,7 +69,7 @@ class Printed:
     accuracies: dict[str, int]
 
 
-PRINTED_DP = "DP-SWD, printed, unsound σ"
+PRINTED_DP = "DP-SWD, printed, ε claimed"
 PRINTED_PLAIN = "SWD, printed"
 PRINTED = (
     Printed("MNIST", PRINTED_DP, 10.0, {"logreg": 78, "mlp": 77}),

@@ -171,7 +171,7 @@ def networks(result: Result) -> str:
     """Accuracies of networks that match moments, beside print and mixture."""
     rows = select(
         result["rows"],
-        method=("moment matching", "DP-SWD, printed, unsound σ", "SWD, printed"),
+        method=("moment matching", "DP-SWD, printed, ε claimed", "SWD, printed"),
     )
     table = Pivot("data set", "classifier", last=["mixture, ε = 10 / 1 / 0.2"])
     for row in rows:
