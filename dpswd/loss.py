@@ -29,12 +29,13 @@ from dpswd._kernels import (
 )
 from dpswd._sorting import sort_rows
 from dpswd._validate import choice, padded_size, tensor
-from dpswd.clipping import clip_rows
+from dpswd.clipping import clip_rows, unit_rows
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import BatchStatistic, Recorder, make_release
 from dpswd.row_copy import RowFunction
+from dpswd.sensitivity import SUMMED_AT_ONCE
 from dpswd.sliced import check_order, wasserstein_1d
 from dpswd.slices import random_projections
 from dpswd.structured import StructuredProjections, fixed_point_frame
@@ -75,7 +76,7 @@ class Release:
 
     def project(self, rows: Tensor) -> Tensor:
         """Project rows (N, d) on the directions of the release: (N, k)."""
-        return project(rows, self.projections)
+        return project(rows, _converted(self.projections, rows))
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values for a checkpoint; all of them are public.
@@ -246,8 +247,15 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return StructuredProjections.draw(
                 mechanism.dim, mechanism.n_projections, generator=self.source
             ).signs
+        dtype = torch.float64
+        if mechanism.precision == "single":
+            dtype = torch.float32
         return random_projections(
-            mechanism.dim, mechanism.n_projections, kind=mechanism.kind, generator=self.source
+            mechanism.dim,
+            mechanism.n_projections,
+            kind=mechanism.kind,
+            generator=self.source,
+            dtype=dtype,
         )
 
     def exact_values(self, rows: Tensor, labels: Tensor | None, projections: Projections) -> Tensor:
@@ -258,7 +266,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         """
         projections = _as_projections(projections, self.mechanism)
         with torch.autocast(rows.device.type, enabled=False):
-            clipped = clip_rows(rows, self.mechanism.row_norm)
+            if self.mechanism.precision == "single":
+                clipped = unit_rows(rows, self.mechanism.row_norm)
+            else:
+                clipped = clip_rows(rows, self.mechanism.row_norm)
             return self.compute_statistic(clipped, labels, projections)
 
     def compute_statistic(
@@ -266,7 +277,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     ) -> Tensor:
         """Compute the statistic of clipped rows (B, d).
 
-        With labels, that is one statistic for every class.
+        With labels, that is one statistic for every class. In single precision the rows are those
+        of :func:`dpswd.clipping.unit_rows`.
 
         Returns:
             Values (m, k) in float64, or (C, m, k) with labels. The order of noisy rows is discarded
@@ -330,7 +342,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         n_columns = max(1, _MAX_SORTED_BYTES // (8 * size))  # sorted at a time
         if not isinstance(projections, StructuredProjections):
             for directions in torch.split(projections, n_columns, dim=1):
-                yield directions.T @ rows.T, 1.0
+                if self.mechanism.precision == "single":
+                    yield _single_product(directions, rows), self.mechanism.row_norm
+                else:
+                    yield directions.T @ rows.T, 1.0
             return
         for signs in projections.signs:
             integers, factor = fixed_point_frame(signs, rows, self.mechanism.row_norm)
@@ -601,6 +616,24 @@ def _as_projections(projections: Projections, mechanism: ProjectionMechanism) ->
             f"Expected signs of {mechanism.n_projections} slices, got {slices.shape[1]}."
         )
     return slices
+
+
+def _single_product(directions: Tensor, rows: Tensor) -> Tensor:
+    """Return the products (k, n) of float32 directions (d, k) and rows (n, d).
+
+    On the CPU, NumPy multiplies, since torch can be set to lower precision; elsewhere the products
+    are in float64. Sums of few products are added up, whose error is smaller
+    (docs/theory/sensitivity.md, Proposition 38).
+    """
+    if rows.device.type != "cpu":
+        return directions.T.double() @ rows.T.double()
+    left = directions.T.numpy()
+    right = rows.numpy()
+    total = left[:, :SUMMED_AT_ONCE] @ right[:, :SUMMED_AT_ONCE].T
+    for start in range(SUMMED_AT_ONCE, rows.shape[1], SUMMED_AT_ONCE):
+        part = slice(start, start + SUMMED_AT_ONCE)
+        total += left[:, part] @ right[:, part].T
+    return torch.from_numpy(total)
 
 
 def _converted(projections: Projections, rows: Tensor) -> Projections:

@@ -15,6 +15,9 @@ With ``n_classes``, a record (x, c) is embedded as x times one-hot c: every clas
 rows, zero where the record is of another class. Proofs: docs/theory/sensitivity.md, Propositions 2
 (rows), 3 (block means) and 5 (labels).
 
+With ``precision="single"``, directions and products are in float32, whose rounding makes S larger
+by about 0.3 % at d = 784 (Proposition 38).
+
 With ``noise_free``, nothing is added: the exact values leave, rounded to a grid of width about
 ``sigma`` / 1000. A budget with epsilon = inf sets it, for public stand-ins of records: NOT PRIVATE.
 
@@ -32,17 +35,28 @@ from typing import Any, ClassVar, Literal
 
 from dpswd._validate import at_least, choice, positive, probability, real, whole_frames
 from dpswd.errors import InputError
-from dpswd.sensitivity import ConstantLaw, Law, ProjectionLaw, bernstein_bound, clt_bound
+from dpswd.sensitivity import (
+    ConstantLaw,
+    Law,
+    ProjectionLaw,
+    RoundedLaw,
+    bernstein_bound,
+    clt_bound,
+    product_error,
+)
 
 __all__ = ["GaussianMechanism", "ProjectionMechanism"]
 
 # Range of sigma, norms and sensitivities. No ratio or square of such numbers overflows.
 _SMALLEST = 1e-50
 _LARGEST = 1e50
+# Largest dimension of rows in single precision, which bounds the error of their norms.
+_LARGEST_SINGLE_DIM = 2**16
 
 Statistic = Literal["rows", "quantiles"]
 ProjectionKind = Literal["iid", "orthogonal", "structured"]
 BoundKind = Literal["exact", "bernstein", "clt"]
+Precision = Literal["double", "single"]
 
 
 class _Noisy:
@@ -143,6 +157,10 @@ class ProjectionMechanism(_Noisy):
             ``None``.
         per_unit: Number c of records of a unit that change together; a budget sets it to that of
             the records.
+        precision: ``"double"``: directions and private products in float64. ``"single"``: in
+            float32, for directions of kind ``"iid"`` or ``"orthogonal"`` and rows without classes.
+            A release of many directions takes less time, and its sensitivity is larger by about
+            0.13 % at d = 784 and 0.6 % at d = 8,192, which ``law`` includes.
         noise_seed: For tests only. A fixed seed makes noise, directions and batches repeatable: NOT
             PRIVATE.
         noise_free: Whether the exact values leave: NOT PRIVATE.
@@ -172,6 +190,7 @@ class ProjectionMechanism(_Noisy):
     failure_prob: float | None = field(default=None, kw_only=True)
     n_classes: int | None = field(default=None, kw_only=True)
     per_unit: int = field(default=1, kw_only=True)
+    precision: Precision = field(default="double", kw_only=True)
     noise_seed: int | None = field(default=None, kw_only=True)
     noise_free: bool = field(default=False, kw_only=True)
 
@@ -188,6 +207,7 @@ class ProjectionMechanism(_Noisy):
         if self.n_classes is not None:
             at_least(2, n_classes=self.n_classes)
         self._check_blocks()
+        self._check_precision()
         if self.spends_tail and self.kind != "iid":
             raise InputError(
                 "Expected bound='exact' for orthogonal directions unless "
@@ -195,6 +215,27 @@ class ProjectionMechanism(_Noisy):
                 f"got {self.bound!r}."
             )
         self._check(row_norm=self.row_norm)
+
+    def _check_precision(self) -> None:
+        """Check that single precision has a bound on its error."""
+        choice(("double", "single"), precision=self.precision)
+        if self.precision == "double":
+            return
+        if self.kind == "structured":
+            raise InputError(
+                "Expected precision='double' for kind='structured', whose sums in float32 are "
+                "exact, got 'single'; leave it out."
+            )
+        if self.dim > _LARGEST_SINGLE_DIM:
+            raise InputError(
+                f"Expected dim <= {_LARGEST_SINGLE_DIM} with precision='single', got {self.dim}; "
+                "use precision='double'."
+            )
+        if self.n_classes is not None:
+            raise InputError(
+                f"Expected precision='double' with n_classes={self.n_classes}, got 'single'; "
+                "use kind='structured' for speed."
+            )
 
     def _check_blocks(self) -> None:
         """Check that block means alone have blocks, whose number divides the batch."""
@@ -247,7 +288,7 @@ class ProjectionMechanism(_Noisy):
 
     @property
     def exact_law(self) -> ProjectionLaw:
-        """The law of S, whatever the bound."""
+        """The law of S in real numbers, whatever the bound."""
         return ProjectionLaw(
             self.dim,
             self.n_projections,
@@ -260,8 +301,17 @@ class ProjectionMechanism(_Noisy):
     def law(self) -> Law:
         """The law of S for accounting.
 
-        It is a constant for the Bernstein and CLT bounds, which need ``failure_prob``.
+        It is a constant for the Bernstein and CLT bounds, which need ``failure_prob``. In single
+        precision it includes the rounding.
         """
+        if self.precision == "double":
+            return self._law_in_real_numbers
+        error = product_error(self.dim) * math.sqrt(self.n_projections)
+        return RoundedLaw(self._law_in_real_numbers, error)
+
+    @property
+    def _law_in_real_numbers(self) -> ConstantLaw | ProjectionLaw:
+        """The law of S, or its bound, without rounding."""
         if not self.spends_tail:
             return self.exact_law
         if self.failure_prob is None:
@@ -281,6 +331,13 @@ class ProjectionMechanism(_Noisy):
     def spends_tail(self) -> bool:
         """Whether every release spends ``failure_prob`` of delta on the law of S."""
         return self.bound != "exact" and not self.exact_law.is_constant
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for the ledger and the report."""
+        values = super().to_dict()
+        if self.precision == "double":
+            del values["precision"]
+        return values
 
     def replace(self, **changes: Any) -> "ProjectionMechanism":
         """Return a validated copy with some values changed."""
@@ -324,6 +381,8 @@ class ProjectionMechanism(_Noisy):
             text += f"{self.n_values} rows each"
         if self.n_classes is not None:
             text += f" for each of {self.n_classes} classes"
+        if self.precision == "single":
+            text += ", in single precision"
         return text + self._of_units
 
 

@@ -14,7 +14,8 @@ kind            law of S                            :math:`E e^{tS}`
 
 For orthogonal directions k = a d + r with 0 <= r < d: a whole bases and r columns of another one.
 For whole orthonormal bases (r = 0), S = k / d is constant, and so for whole frames of structured
-slices. Proofs: docs/theory/sensitivity.md, Propositions 4 and 33.
+slices. Proofs: docs/theory/sensitivity.md, Propositions 4 and 33. Products in float32 have a
+larger S (:class:`RoundedLaw`, Proposition 38).
 """
 
 import functools
@@ -51,6 +52,8 @@ _STEP = 1e-3
 _MAX_GRID = 2**26
 # One direction is tabulated up to so many times its mean; the probability of more is below 1e-22.
 _REACH = 200
+# Products that are added up in float32 before their sum is added to the others.
+SUMMED_AT_ONCE = 1024
 # Points per standard deviation of S where a law is made discrete.
 _ATOMS_PER_DEVIATION = 24
 
@@ -288,7 +291,75 @@ class ProjectionLaw:
         return np.asarray(np.minimum(table[index], chernoff), dtype=float)
 
 
-Law = ConstantLaw | ProjectionLaw
+def product_error(dim: int) -> float:
+    r"""Bound the error of a product in float32 of a unit vector and a unit direction.
+
+    It is :math:`\gamma_n = n u / (1 - n u)` with u = 2^-24 and n = c + m + 3, for m parts of c
+    products (docs/theory/sensitivity.md, Proposition 38).
+
+    Args:
+        dim: Dimension d of the vectors.
+    """
+    n_parts = math.ceil(dim / SUMMED_AT_ONCE)
+    relative = (min(dim, SUMMED_AT_ONCE) + n_parts + 3) * 2.0**-24
+    return relative / (1 - relative)
+
+
+@dataclass(frozen=True)
+class RoundedLaw:
+    r"""Bound on the law of S for directions and products in float32.
+
+    .. math:: \hat S = (\sqrt S + \eta)^2
+
+    with :math:`\eta` a bound on the error of all k products of a unit vector
+    (docs/theory/sensitivity.md, Proposition 38).
+
+    Attributes:
+        exact: Law of S in real numbers.
+        error: The bound :math:`\eta`.
+    """
+
+    exact: ConstantLaw | ProjectionLaw
+    error: float
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether S is constant in real numbers."""
+        return self.exact.is_constant
+
+    @property
+    def mean(self) -> float:
+        """Upper bound on the mean, by Jensen's inequality for the root."""
+        return float(self._rounded(np.asarray(self.exact.mean)))
+
+    @property
+    def maximum(self) -> float:
+        """Upper bound on the maximum."""
+        return float(self._rounded(np.asarray(self.exact.maximum)))
+
+    def log_mgf(self, t: ArrayLike) -> Array:
+        r"""Bound ``ln E exp(t S)`` for t >= 0.
+
+        For every c > 0, :math:`(\sqrt S + \eta)^2 \le (1 + c)\, S + (1 + 1 / c)\, \eta^2`.
+        """
+        t = np.asarray(t, dtype=float)
+        if self.is_constant:
+            return t * self.mean
+        c = self.error / math.sqrt(self.exact.mean)
+        bound = self.exact.log_mgf((1 + c) * t) + (1 + 1 / c) * self.error**2 * t
+        return np.minimum(bound, t * self.maximum)
+
+    def atoms(self) -> tuple[Array, Array]:
+        """Return increasing atoms and weights of a discrete law that dominates S."""
+        atoms, weights = self.exact.atoms()
+        return self._rounded(atoms), weights
+
+    def _rounded(self, s: Array) -> Array:
+        """Return the bound on S in float32 where it is ``s`` in real numbers."""
+        return np.asarray((np.sqrt(s) + self.error) ** 2)
+
+
+Law = ConstantLaw | ProjectionLaw | RoundedLaw
 
 
 def _beta_survival(s: Array, r: int, dim: int) -> Array:

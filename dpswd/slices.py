@@ -65,22 +65,29 @@ def random_projections(
             "use fewer directions."
         )
     if kind == "iid":
-        directions = _independent_directions(dim, n_projections, generator)
+        directions = _independent_directions(dim, n_projections, generator, dtype)
     else:
         directions = _stacked_bases(dim, n_projections, generator)
     return directions.to(device=device, dtype=dtype)
 
 
 def _independent_directions(
-    dim: int, n_projections: int, generator: torch.Generator | RandomSource | None
+    dim: int,
+    n_projections: int,
+    generator: torch.Generator | RandomSource | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Draw directions (d, k) that are uniform on the sphere, some at a time."""
+    """Draw directions (d, k) that are uniform on the sphere, some at a time.
+
+    They are computed in float64 and rounded to float32, or not rounded, for other types.
+    """
     # NumPy asks for large pages, which take less time at the first access
-    directions = torch.from_numpy(np.empty((n_projections, dim)))
+    kept = np.float32 if dtype == torch.float32 else np.float64
+    directions = torch.from_numpy(np.empty((n_projections, dim), dtype=kept))
     for part in directions.split(max(1, _CACHED_VALUES // dim)):
         rows = _gaussian((len(part), dim), generator)
         norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        torch.mul(rows, norms.reciprocal_(), out=part)
+        part.copy_(rows.mul_(norms.reciprocal_()))
     return directions.T
 
 

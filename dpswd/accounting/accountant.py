@@ -58,6 +58,10 @@ _WHOLE_FRAMES = (
     "Directions are whole frames of structured slices, so that the sensitivity does not depend on "
     "them; private rows are projected by exact sums."
 )
+_SINGLE_PRECISION = (
+    "Directions and products in float32 are rounded, which the sensitivity includes; the order of "
+    "a sum does not depend on the numbers."
+)
 _PRIVATE_LABELS = (
     "Labels are private: a change of class is accounted for. The list of classes is public."
 )
@@ -407,6 +411,8 @@ class PrivacyAccountant:
                 sentences.append(_WHOLE_FRAMES)
             if kinds != {"structured"}:
                 sentences.append(_WHOLE_BASES)
+        if any(mechanism.precision == "single" for mechanism in projections):
+            sentences.append(_SINGLE_PRECISION)
         if any(mechanism.n_classes for mechanism in projections):
             sentences.append(_PRIVATE_LABELS)
         for treatment, sentence in _BOUNDS.items():

@@ -21,10 +21,19 @@ BUDGET = 4.0  # seconds that one measurement of short rounds may take
 
 @dataclass(frozen=True)
 class Timing:
-    """Median time of a function in seconds, and the number of rounds."""
+    """Times of a function in seconds, and the number of rounds.
+
+    Attributes:
+        seconds: Median of the wall-clock times.
+        rounds: Number of rounds.
+        least_seconds: Wall-clock time of the fastest round.
+        least_cpu_seconds: Least processor time of a round, of all threads.
+    """
 
     seconds: float
     rounds: int
+    least_seconds: float
+    least_cpu_seconds: float
 
 
 def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
@@ -35,18 +44,31 @@ def medians(functions: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
     functions get more rounds.
     """
     gc.collect()
-    warm_up = {name: seconds_of(function) for name, function in functions.items()}
-    times: dict[str, list[float]] = {}
-    for name, seconds in warm_up.items():
+    warm_up = {name: _times_of(function) for name, function in functions.items()}
+    times: dict[str, list[tuple[float, float]]] = {}
+    for name, warm_up_times in warm_up.items():
         times[name] = []
-        if seconds >= SLOW:
-            times[name].append(seconds)
-    n_rounds = int(BUDGET / sum(warm_up.values()))
+        if warm_up_times[0] >= SLOW:
+            times[name].append(warm_up_times)
+    n_rounds = int(BUDGET / sum(seconds for seconds, _ in warm_up.values()))
     for _ in range(max(LEAST_ROUNDS, min(MOST_ROUNDS, n_rounds))):
         for name, function in functions.items():
-            if warm_up[name] < SLOW:
-                times[name].append(seconds_of(function))
-    return {name: Timing(statistics.median(values), len(values)) for name, values in times.items()}
+            if warm_up[name][0] < SLOW:
+                times[name].append(_times_of(function))
+    return {name: _timing(rounds) for name, rounds in times.items()}
+
+
+def _times_of(function: Callable[[], object]) -> tuple[float, float]:
+    """Return wall-clock and processor seconds of one call."""
+    cpu_started = time.process_time()
+    seconds = seconds_of(function)
+    return seconds, time.process_time() - cpu_started
+
+
+def _timing(rounds: list[tuple[float, float]]) -> Timing:
+    """Return the timing of rounds of wall-clock and processor seconds."""
+    seconds, cpu_seconds = zip(*rounds, strict=True)
+    return Timing(statistics.median(seconds), len(rounds), min(seconds), min(cpu_seconds))
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float], least: float = 1e-9) -> float:

@@ -2,9 +2,11 @@
 
 Axes: n rows on both sides, d dimension, k directions. A private step is compared with that of the
 paper, a distance with POT at equal precision, and block means of classes with aligned ones. A part
-of the rows is measured on every number of threads.
+of the rows is measured on every number of threads. Independent and orthogonal directions are in
+single precision.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,7 @@ from dpswd import (
     random_projections,
     sliced_wasserstein,
 )
-from dpswd.mechanism import ProjectionKind
+from dpswd.mechanism import Precision, ProjectionKind
 from experiments.benchmarks.benchmarks import (
     MOST_QUANTILES,
     SIGMA,
@@ -36,6 +38,9 @@ from experiments.benchmarks.measure import medians
 from experiments.results import Result, Row
 
 N_DRAWS = 60  # of a distance, for its standard deviation
+BUSY = (
+    "Other programs took the cores during the measurement on two threads, whose figures say little."
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class StepSize:
     size: Size
     kind: ProjectionKind
     k: int
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of the private products; those of structured slices are exact sums."""
+        if self.kind == "structured":
+            return "double"
+        return "single"
 
 
 STEP_SIZES = (
@@ -68,9 +80,16 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
     for step_size in sizes:
         size = step_size.size
         n_quantiles = max(m for m in range(1, MOST_QUANTILES + 1) if size.n % m == 0)
-        of_rows = ProjectionMechanism(size.d, step_size.k, SIGMA, size.n, kind=step_size.kind)
+        of_rows = ProjectionMechanism(
+            size.d,
+            step_size.k,
+            SIGMA,
+            size.n,
+            kind=step_size.kind,
+            precision=step_size.precision,
+        )
         of_blocks = of_rows.replace(statistic="quantiles", n_quantiles=n_quantiles)
-        independent = of_rows.replace(kind="iid", n_projections=size.k)
+        independent = of_rows.replace(kind="iid", n_projections=size.k, precision="single")
         for n_threads in threads:
             torch.set_num_threads(n_threads)
             problem = Problem.make(size.n, size.d, size.k, device)
@@ -80,8 +99,9 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
                 loss = DPSlicedWassersteinLoss(mechanism)
                 functions[name] = partial(private_step, problem, loss)
             row: Row = {"part": "step", "n": size.n, "d": size.d, "k": size.k}
-            row |= {"kind": step_size.kind, "slices": step_size.k, "threads": n_threads}
-            rows.append(row | _seconds(functions))
+            row |= {"kind": step_size.kind, "slices": step_size.k}
+            row |= {"precision": step_size.precision}
+            rows.append(row | _seconds(functions, n_threads))
     return rows
 
 
@@ -116,7 +136,7 @@ def distances(sizes: tuple[Size, ...], device: str, threads: tuple[int, ...]) ->
                 "pot": partial(pot, problem),
                 "structured": partial(_backward, problem, structured),
             }
-            rows.append(row | {"threads": n_threads} | _seconds(functions))
+            rows.append(row | _seconds(functions, n_threads))
     return rows
 
 
@@ -150,8 +170,8 @@ def classes(device: str, threads: tuple[int, ...]) -> list[Row]:
             torch.set_num_threads(n_threads)
             function = partial(_distance_of_classes, loss, release, public, labels)
             row: Row = {"part": "classes", "n": n, "classes": n_classes, "k": k}
-            row |= {"blocks": n_blocks, "threads": n_threads}
-            rows.append(row | _seconds({"ours": function}))
+            row |= {"blocks": n_blocks}
+            rows.append(row | _seconds({"ours": function}, n_threads))
     return rows
 
 
@@ -164,25 +184,42 @@ def _distance_of_classes(
     return distance.detach()
 
 
-def _seconds(functions: dict[str, Callable[[], Tensor]]) -> Row:
-    return {f"{name}_s": timing.seconds for name, timing in medians(functions).items()}
+def _seconds(functions: dict[str, Callable[[], Tensor]], n_threads: int) -> Row:
+    """Return the times of functions by name, and the load of the machine.
+
+    ``_s`` is the median, ``_least_s`` the fastest round, and ``_least_cpu_s`` the least processor
+    time of a round.
+    """
+    row: Row = {"threads": n_threads}
+    for name, timing in medians(functions).items():
+        row[f"{name}_s"] = timing.seconds
+        row[f"{name}_least_s"] = timing.least_seconds
+        row[f"{name}_least_cpu_s"] = timing.least_cpu_seconds
+    row["load"] = os.getloadavg()[0]
+    if n_threads > 1 and row["load"] > (os.cpu_count() or 1) + 1:
+        row["reason"] = BUSY
+    return row
 
 
-def run(out: Path, *, quick: bool = False, device: str = "cpu") -> Result:
+def run(
+    out: Path, *, quick: bool = False, device: str = "cpu", threads: int | None = None
+) -> Result:
     """Time and precision of structured slices (3 minutes; --quick: seconds).
 
-    ``--device`` names the device.
+    ``--device`` names the device, ``--threads`` one number of threads in place of one and two.
     """
-    threads = THREADS
+    numbers = THREADS
     step_sizes = STEP_SIZES
     distance_sizes = DISTANCE_SIZES
     if device != "cpu":
-        threads = THREADS[:1]
+        numbers = THREADS[:1]
     if quick:
-        threads = THREADS[:1]
+        numbers = THREADS[:1]
         step_sizes = STEP_SIZES[:1]
         distance_sizes = DISTANCE_SIZES[:1]
-    rows = steps(step_sizes, device, threads)
-    rows += distances(distance_sizes, device, threads)
-    rows += classes(device, threads)
+    if threads is not None:
+        numbers = (threads,)
+    rows = steps(step_sizes, device, numbers)
+    rows += distances(distance_sizes, device, numbers)
+    rows += classes(device, numbers)
     return {"rows": rows, "device": device}
