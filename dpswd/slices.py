@@ -82,8 +82,10 @@ def _independent_directions(
     They are computed in float64 and rounded to float32, or not rounded, for other types.
     """
     # NumPy asks for large pages, which take less time at the first access
-    kept = np.float32 if dtype == torch.float32 else np.float64
-    directions = torch.from_numpy(np.empty((n_projections, dim), dtype=kept))
+    array = np.empty((n_projections, dim), dtype=np.float64)
+    if dtype == torch.float32:
+        array = np.empty((n_projections, dim), dtype=np.float32)
+    directions = torch.from_numpy(array)
     for part in directions.split(max(1, _CACHED_VALUES // dim)):
         rows = _gaussian((len(part), dim), generator)
         norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)

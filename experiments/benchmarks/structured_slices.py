@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from dpswd import (
@@ -91,7 +92,7 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
         of_blocks = of_rows.replace(statistic="quantiles", n_quantiles=n_quantiles)
         independent = of_rows.replace(kind="iid", n_projections=size.k, precision="single")
         for n_threads in threads:
-            torch.set_num_threads(n_threads)
+            _use_threads(n_threads)
             problem = Problem.make(size.n, size.d, size.k, device)
             functions: dict[str, Callable[[], Tensor]] = {"paper": partial(paper_step, problem)}
             mechanisms = {"rows": of_rows, "blocks": of_blocks, "iid": independent}
@@ -131,7 +132,7 @@ def distances(sizes: tuple[Size, ...], device: str, threads: tuple[int, ...]) ->
             row[f"{name}_deviation"] = float(torch.tensor(values).std())
         structured = StructuredProjections.draw(size.d, size.k, device=device)
         for n_threads in threads:
-            torch.set_num_threads(n_threads)
+            _use_threads(n_threads)
             functions: dict[str, Callable[[], Tensor]] = {
                 "pot": partial(pot, problem),
                 "structured": partial(_backward, problem, structured),
@@ -167,7 +168,7 @@ def classes(device: str, threads: tuple[int, ...]) -> list[Row]:
         public = torch.randn(n, 144, generator=generator).to(device).requires_grad_()
         labels = (torch.arange(n) % n_classes).to(device)
         for n_threads in threads:
-            torch.set_num_threads(n_threads)
+            _use_threads(n_threads)
             function = partial(_distance_of_classes, loss, release, public, labels)
             row: Row = {"part": "classes", "n": n, "classes": n_classes, "k": k}
             row |= {"blocks": n_blocks}
@@ -182,6 +183,12 @@ def _distance_of_classes(
     distance = loss.distance(release, public, labels)
     distance.backward()
     return distance.detach()
+
+
+def _use_threads(number: int) -> None:
+    """Set the number of threads of torch, and of the products of NumPy."""
+    torch.set_num_threads(number)
+    threadpool_limits(number, user_api="blas")
 
 
 def _seconds(functions: dict[str, Callable[[], Tensor]], n_threads: int) -> Row:
