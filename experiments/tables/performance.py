@@ -120,9 +120,10 @@ def structured_steps(result: Result) -> str:
 
 
 def _ratio(row: Row, name: str, other: str) -> float:
-    """Return the time of one function over that of another one, of the fastest round of each.
+    """Return the time of one function over that of another one.
 
-    On one thread it is processor time, which other programs hardly change.
+    Each is that of the fastest round; on one thread, processor time, which other programs hardly
+    change.
     """
     unit = "least_s"
     if row["threads"] == 1:
