@@ -41,8 +41,9 @@ class Guarantee:
     """A guarantee of differential privacy, with the facts that it depends on.
 
     The numbers are upper bounds: the releases are (epsilon, delta)-differentially private, and
-    mu-Gaussian differentially private up to the regret (Gomez2025). Without arguments there is no
-    guarantee. A field is also read as in a dictionary, ``guarantee["epsilon"]``.
+    mu-Gaussian differentially private at error rates above 1e-10; the regret says how loose mu is
+    (Gomez2025). Without arguments there is no guarantee. A field is also read as in a dictionary,
+    ``guarantee["epsilon"]``.
 
     Attributes:
         private: Whether there is any guarantee: False with a fixed noise seed, or without noise.

@@ -50,7 +50,7 @@ class Table4Row:
         )
 
     def recomputed(self, target_epsilon: float = 10.0, *, corrected: bool = False) -> float:
-        """Return the sigma that the conventions of the paper give."""
+        """Return the sigma that the conventions of the authors' code give."""
         return published_sigma(
             self.mechanism.replace(bound=self.bound),
             self.sample_size,

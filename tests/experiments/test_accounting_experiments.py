@@ -51,8 +51,8 @@ def test_quick_run(name, tmp_path):
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Table 4 by an independent computation: sigma by the paper's conventions, and corrected, which is
-# converted at delta / 2.
+# Table 4 by an independent computation: sigma by the conventions of the authors' code, and
+# corrected, which is converted at delta / 2.
 RECOMPUTED = {
     "USPS-MNIST": (4.719, 4.792),
     "MNIST-USPS": (5.360, 5.448),
@@ -126,7 +126,7 @@ def test_erratum_6_steps_of_mnist_usps():
     n_made = 89 * (60_000 // 128)  # no release in the first 11 epochs
     assert n_counted == row.n_releases
     assert n_made == 41_652
-    claims = []  # by the paper's own conventions
+    claims = []  # by the conventions of the authors' code
     for n_releases in (n_counted, n_made):
         claims.append(published_epsilon(mechanism, row.sample_size, n_releases, row.delta))
     assert claims == pytest.approx([10.06, 32.66], abs=0.01)
@@ -361,7 +361,7 @@ def test_exponential_mechanism_has_the_mu_of_half_its_epsilon(epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
 def test_mu_of_two_losses_is_largest_for_the_symmetric_pair(epsilon):
-    """The last step of the proof in docs/gdp.md: mu grows up to half of epsilon, then falls."""
+    """Steps 4 to 9 of the proof in docs/gdp.md: mu grows up to half of epsilon, then falls."""
     losses = np.linspace(0.01, 0.99, 99) * epsilon
     mus = [selection.two_point_mu(epsilon, float(loss)) for loss in losses]
     assert (np.diff(mus[:50]) > 0).all()

@@ -37,6 +37,9 @@ def test_table_3_generator():
     """The order of MERF's code: a ReLU after the first batch normalisation only."""
     generator = Table3Generator()
     assert n_parameters(generator) == 167_161
+    assert n_parameters(Table3Generator(latent_dim=100)) == 185_161  # "approximately 180K"
+    (reshape,) = layers(generator, torch.nn.Unflatten)
+    assert reshape.unflattened_size == (16, 7, 7)  # 28 x 28 is printed
     kinds = [type(layer).__name__ for layer in generator.body]
     assert kinds[:6] == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "Unflatten"]
     assert all(layer.align_corners for layer in layers(generator, torch.nn.UpsamplingBilinear2d))
