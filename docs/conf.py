@@ -49,6 +49,7 @@ autodoc_typehints = "description"
 napoleon_google_docstring = True
 napoleon_use_ivar = True
 
+highlight_language = "none"  # of blocks without a language: what a command prints
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "dpswd"

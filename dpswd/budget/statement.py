@@ -108,6 +108,14 @@ class RunStatement:
             content["across_runs"] = self.across_runs.to_dict()
         return content
 
+    def in_words(self) -> str:
+        """Return the guarantee in words, and the total of a shared ledger below it."""
+        words = self.guarantee_of_weights().in_words()
+        if self.across_runs is None:
+            return words
+        total = self.across_runs.guarantee.line().removeprefix("Guarantee: ")
+        return f"{words}\n  all runs in the shared ledger: {total}"
+
     def keys(self) -> Iterator[str]:
         """Return the keys of ``privacy.json``."""
         return iter(self.to_dict())

@@ -192,7 +192,7 @@ def generate(
         "expected": expectation,
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),
-        "in_words": estimator.guarantee_.in_words(),
+        "in_words": estimator.summary_,
         "next": shlex.join(next_command),
     }
 

@@ -102,6 +102,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.
         n_target_: Number of target records; of persons, where ``unit`` names them.
         guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
+        summary_: The guarantee in words, with the total of a shared ledger; after ``fit`` only.
         run_dir_: The run directory.
 
     Example:

@@ -88,6 +88,7 @@ class PrivateGenerator(OneShot):
 
     Attributes:
         guarantee_: The guarantee: ``guarantee_.epsilon``, delta, mu, regret, sound, ...
+        summary_: The guarantee in words, with the total of a shared ledger; after ``fit`` only.
         generator_: The fitted :class:`~dpswd.networks.generator.Generator`.
         classes_: Classes (C,), or ``None`` without labels.
         run_dir_: The run directory.

@@ -159,9 +159,10 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.guarantee_: Guarantee = Processes().run_on_rank_0(
             lambda: budget.statement().guarantee_of_weights()
         )
+        self.summary_: str = Processes().run_on_rank_0(lambda: budget.statement().in_words())
         self.run_dir_ = directory
         if self.verbose:
-            say(self.guarantee_.in_words())
+            say(self.summary_)
 
     def _fitted(self) -> Any:
         """Return the attribute that a fit sets, or raise NotFittedError."""

@@ -129,7 +129,7 @@ class PrivateCLI(LightningCLI):
             say(privacy.notice)
         elif trainer.is_global_zero:
             statement = privacy.statement()
-            say(statement.guarantee_of_weights().in_words())
+            say(statement.in_words())
             if not trainer.fast_dev_run:
                 write_report(trainer.default_root_dir)
                 say(f"Report: {Path(trainer.default_root_dir) / 'report.html'}")

@@ -85,3 +85,10 @@ def test_other_runs_are_covered_by_a_shared_ledger():
     shared = after_two_runs(LedgerStatement(TOGETHER, ""))
     assert set(NOT_COVERED) - set(shared.not_covered) == {OTHER_RUNS}
     assert set(shared.not_covered) - set(NOT_COVERED) == {OUTSIDE_LEDGER}
+
+
+def test_words_have_the_total_of_a_shared_ledger():
+    assert "shared ledger" not in STATEMENT.in_words()
+    lines = after_two_runs(LedgerStatement(TOGETHER, "")).in_words().splitlines()
+    assert lines[-1].startswith("  all runs in the shared ledger: ")
+    assert "(epsilon, delta) = (1.5, " in lines[-1]
