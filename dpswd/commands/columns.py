@@ -92,6 +92,10 @@ def show(result: dict[str, Any]) -> None:
         "have facts that were read from the records. The file is private until you have corrected "
         "and confirmed them."
     )
+    print(
+        "Next: correct the facts, delete each line draft: true, then pass the file to generate as "
+        "--columns."
+    )
 
 
 def _stated_kinds(pairs: Sequence[str], names: Sequence[str]) -> dict[str, str]:
