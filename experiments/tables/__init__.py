@@ -62,6 +62,7 @@ TABLES = {
     "imagebench": Source("imagebench", generation.imagebench),
     "imagebench_fidelity": Source("imagebench", generation.imagebench_fidelity),
     "imbalance": Source("imbalance", generation.imbalance),
+    "simulated_choice": Source("simulated_choice", generation.simulated_choice),
     "generation_ablation": Source("generation_ablation", generation.generation_ablation),
     "spread": Source("spread", generation.spread),
     "units": Source("units", generation.units),

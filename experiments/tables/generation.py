@@ -282,6 +282,21 @@ def imbalance(result: Result) -> str:
     return with_origin(table, result, rows, note="balanced accuracy, three seeds")
 
 
+def simulated_choice(result: Result) -> str:
+    """Rule for rare classes by a simulation of the release."""
+    rows = result["rows"]
+    table = Table(rows)
+    table.text("data set", "dataset")
+    table.number("ε", "epsilon", form="g")
+    for name in ("as released", "by the rule", "chosen"):
+        table.number(name, name, form=".1f")
+    table.number("simulated, as released", "as released, simulated", form=".1f")
+    table.number("simulated, by the rule", "by the rule, simulated", form=".1f")
+    table.column("rule chosen", lambda row: f"{row['n_rule']} of {row['seeds']}")
+    note = "balanced accuracy of logistic regression, three seeds"
+    return with_origin(table, result, rows, note=note)
+
+
 def generation_ablation(result: Result) -> str:
     """Accuracy and Fréchet distance after every change of the default generator."""
     rows = result["rows"]

@@ -27,6 +27,7 @@ from experiments.generation import (
     networks,
     own_network,
     readme_picture,
+    simulated_choice,
     slices,
     stand_ins,
     tables_adult,
@@ -325,3 +326,21 @@ def test_a_small_set_all_ways(tmp_path, monkeypatch):
     assert rows[3]["version"] == "0.2.0"
     assert "reason" in rows[3]
     assert min(rows[1][name] for name in ("logreg", "neighbours")) > 75
+
+
+def test_the_kind_of_covariance_is_chosen_by_the_simulation_and_scored_on_real_records():
+    results = [
+        {
+            "real": {"as released": 60.0, "by the rule": 70.0},
+            "simulated": {"as released": 80.0, "by the rule": 79.0},
+        },
+        {
+            "real": {"as released": 62.0, "by the rule": 50.0},
+            "simulated": {"as released": 75.0, "by the rule": 78.0},
+        },
+    ]
+    row = simulated_choice.summarise(results)
+    assert row["chosen"] == 55.0  # 60 and 50
+    assert (row["n_rule"], row["seeds"]) == (1, 2)
+    assert (row["as released"], row["by the rule"]) == (61.0, 60.0)
+    assert row["differences"] == [-1.0, 3.0]
