@@ -4,6 +4,8 @@ The second moments of D dimensions are D x D numbers, and their eigenvectors tak
 The variances of D columns, which wide rows have in their place, are D numbers.
 """
 
+import math
+
 from dpswd._memory import GIGABYTE, PART, machine_memory
 from dpswd.errors import InputError
 from dpswd.mixture.structure import Structure
@@ -13,6 +15,11 @@ __all__ = ["check_memory", "cost_line", "memory_of_fit", "seconds_of_fit"]
 # Matrices (D, D) in float64 that a fit holds at its peak, besides two for each second moment.
 # Measured with 2,000 records at D = 1,000, 2,000 and 3,000: 9 to 16.
 _MATRICES = 16
+# Bytes of a fit of images for each number of an image and each of their D frequencies: the images
+# of the D unit vectors, in single precision, four times.
+_MAP_BYTES = 16
+# The part of the largest side of images that is named: the rest of the memory does not shrink.
+_MARGIN = 0.99
 # Seconds of a core over D^3: 6 to 11 s were measured at D = 2,000, and 15 s at D = 3,000.
 _SECONDS = 1.5e-9
 # Vectors (D,) in float64 that a fit without second moments holds, besides two for each class.
@@ -28,7 +35,10 @@ def memory_of_fit(structure: Structure) -> float:
     n_moments = 1
     if not structure.pooled:
         n_moments = structure.n_groups
-    return float((_MATRICES + 2 * n_moments) * 8 * structure.dim**2)
+    needed = float((_MATRICES + 2 * n_moments) * 8 * structure.dim**2)
+    if len(structure.sample_shape) == 3:
+        needed += _MAP_BYTES * structure.dim * math.prod(structure.sample_shape)
+    return needed
 
 
 def seconds_of_fit(structure: Structure) -> float:
@@ -71,7 +81,16 @@ def check_memory(structure: Structure, memory: float | None = None) -> None:
     needed = memory_of_fit(structure)
     if needed <= PART * memory:
         return
-    largest = int(structure.dim * (PART * memory / needed) ** 0.5)
+    part = (PART * memory / needed) ** 0.5
+    if len(structure.sample_shape) == 3:
+        height, width = structure.sample_shape[1:]
+        largest = int(_MARGIN * part * max(height, width))
+        raise InputError(
+            f"Expected images of at most {largest:,} pixels a side on this "
+            f"machine of {memory / GIGABYTE:.0f} GB, got {height:,} x {width:,}, of which a fit "
+            f"needs {needed / GIGABYTE:.0f} GB; scale them by size= (--size)."
+        )
+    largest = int(structure.dim * part)
     raise InputError(
         f"Expected records of at most {largest:,} numbers on this machine of "
         f"{memory / GIGABYTE:.0f} GB, got {structure.dim:,}, whose second moment needs "

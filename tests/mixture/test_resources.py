@@ -31,6 +31,17 @@ def test_the_number_that_would_do_fits():
     check_memory(forecast(2000, (largest,), 2, mu=2.0, spread="moments"), memory=20e9)
 
 
+def test_large_images_are_refused_with_the_side_that_would_do():
+    structure = forecast(2000, (1, 4096, 4096), n_classes=2, mu=2.0)
+    with pytest.raises(
+        InputError, match=r"at most 1,\d\d\d pixels a side .* got 4,096 x 4,096"
+    ) as error:
+        check_memory(structure, memory=8e9)
+    side = int(str(error.value).split("at most ")[1].split(" ")[0].replace(",", ""))
+    check_memory(forecast(2000, (1, side, side), n_classes=2, mu=2.0), memory=8e9)
+    check_memory(forecast(2000, (3, 256, 256), n_classes=2, mu=2.0), memory=8e9)
+
+
 def test_wide_rows_are_refused_before_anything_is_spent(tmp_path, monkeypatch):
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096}.get(name, 1000))
     generator = PrivateGenerator(10, 1e-3, run_dir=tmp_path / "run", verbose=False, radius=20.0)
