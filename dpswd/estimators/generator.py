@@ -183,6 +183,8 @@ class PrivateGenerator(OneShot):
             public_constants["shapes"] = self.shapes
         if self.structure is not None:
             public_constants["structure"] = dataclasses.asdict(self.structure)
+        if self.verbose:
+            self._announce_clouds(records)
         self._fit_generator(
             records,
             directory,
@@ -203,6 +205,15 @@ class PrivateGenerator(OneShot):
                 "Next: .sample(n), .save(path), .report(path)."
             )
         return self
+
+    def _announce_clouds(self, records: PrivateRecords) -> None:
+        """Say so where photographs are so few that clouds are to be expected."""
+        if len(records.shape) != 3:
+            return
+        structure = self.forecast(records.shape, records.n_entries, records.n_classes)
+        clouds = structure.clouds(records.n_entries)
+        if clouds is not None:
+            say(clouds)
 
     def sample(
         self, n: int, y: Any = None, *, proportions: str | None = None, spread: float = 1.0

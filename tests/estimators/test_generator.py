@@ -244,6 +244,18 @@ def test_a_table_there_and_back(tmp_path):
         assert set(labels) == {0, 1}
 
 
+@pytest.mark.parametrize(("channels", "verbose"), [(3, True), (3, False), (1, True)])
+def test_clouds_of_few_photographs_are_announced_first(channels, verbose, tmp_path, capsys):
+    images = np.random.default_rng(0).random((300, channels, 12, 12)).astype(np.float32)
+    generator = PrivateGenerator(10, 1e-4, run_dir=tmp_path / "run", verbose=verbose)
+    generator.fit(images)
+    lines = capsys.readouterr().err.splitlines()
+    is_announced = channels == 3 and verbose
+    assert any("Expect clouds of colour" in line for line in lines) == is_announced
+    if is_announced:
+        assert "300 records are too few" in lines[0]
+
+
 @pytest.mark.parametrize("verbose", [True, False])
 def test_a_fit_prints_the_guarantee_and_the_next_step(verbose, tmp_path, capsys):
     """Facts that were taken from the records are printed in any case."""
