@@ -20,12 +20,12 @@ _N_IMAGES = 64
 class RandomConvolutions(FeatureMap):
     """Features of random convolutions of stride 2, fixed by a seed.
 
-    No record is read for them. The layers are those of the space in which Rakotomamonjy2021
-    compares faces: convolutions 4 x 4 of stride 2, leaky ReLU between them, tanh at the end; with
-    the defaults 3 x 64 x 64 pixels have 512 x 4 x 4 = 8,192 features. The paper's space is that of
-    a discriminator that is trained on private images without noise, and has batch normalisation;
-    this one has random weights of unit gain. Rows are scaled by a public number: the root mean
-    square norm is 1/2 for 64 random images whose amplitudes fall as 1 / f.
+    No record is read for them. The layers are those of the discriminator in the code that
+    Rakotomamonjy2021 builds on for faces: convolutions 4 x 4 of stride 2, leaky ReLU between them,
+    tanh at the end; with the defaults 3 x 64 x 64 pixels have 512 x 4 x 4 = 8,192 features. That
+    discriminator is trained on private images without noise, and has batch normalisation; this one
+    has random weights of unit gain. Rows are scaled by a public number: the root mean square norm
+    is 1/2 for 64 random images whose amplitudes fall as 1 / f.
 
     Args:
         sample_shape: (channels, height, width); sides are multiples of 2 to the number of layers.
