@@ -111,8 +111,11 @@ def structured_steps(result: Result) -> str:
             ratios.append(_marked(ratio, ratio >= _least_step_ratio(row)))
         ratio = _ratio(row, "paper", "iid")
         ratios.append(_marked(ratio, ratio >= 1))
-        values = [f"{row['slices']:,} {row['kind']}, {row['precision']} precision"]
-        values += [milliseconds(row["paper_least_s"]), milliseconds(row["blocks_least_s"])]
+        directions = f"{row['slices']:,} {row['kind']}"
+        if row["precision"] == "single":
+            directions += ", single precision"
+        values = [directions]
+        values += [milliseconds(_least(row, "paper")), milliseconds(_least(row, "blocks"))]
         column = f"threads: {row['threads']}"
         table.add([_size(row)], column=column, cell=" / ".join(ratios), last=values)
     note = f"{result['machine']['processor']}, paper / rows, paper / block means, paper / iid rows"
@@ -120,16 +123,19 @@ def structured_steps(result: Result) -> str:
 
 
 def _ratio(row: Row, name: str, other: str) -> float:
-    """Return the time of one function over that of another one.
+    """Return the time of one function over that of another one."""
+    return _least(row, name) / _least(row, other)
 
-    Each is that of the fastest round; on one thread, processor time, which other programs hardly
-    change.
+
+def _least(row: Row, name: str) -> float:
+    """Return the time of the fastest round of a function.
+
+    On one thread it is processor time, which other programs hardly change.
     """
-    unit = "least_s"
+    seconds: float = row[f"{name}_least_s"]
     if row["threads"] == 1:
-        unit = "least_cpu_s"
-    ratio: float = row[f"{name}_{unit}"] / row[f"{other}_{unit}"]
-    return ratio
+        seconds = row[f"{name}_least_cpu_s"]
+    return seconds
 
 
 def _least_step_ratio(row: Row) -> float:
@@ -153,7 +159,7 @@ def structured_distances(result: Result) -> str:
             [_size(row)],
             column=f"threads: {row['threads']}",
             cell=f"{ratio:.2f} / {at_equal_precision}",
-            last=[milliseconds(row["structured_least_s"]), deviations],
+            last=[milliseconds(_least(row, "structured")), deviations],
         )
     note = "POT / ours with as many directions, and at equal precision"
     return with_origin(table, result, rows, note=note)
@@ -166,7 +172,7 @@ def structured_classes(result: Result) -> str:
     for row in rows:
         size = f"{row['n']}, {row['classes']}, {row['k']}, {row['blocks']}"
         column = f"threads: {row['threads']}, ms"
-        table.add([size], column=column, cell=milliseconds(row["ours_least_s"]), last=[])
+        table.add([size], column=column, cell=milliseconds(_least(row, "ours")), last=[])
     return with_origin(table, result, rows)
 
 
