@@ -110,7 +110,12 @@ def read_privacy(path: Path) -> PrivacyFile:
 
 
 def _together(across_runs: dict[str, Any]) -> Together | None:
-    """Return the cost of all runs of a shared ledger; ``None`` without a finite one."""
+    """Return the cost of all runs of a shared ledger.
+
+    It is ``None`` without a finite one, and where one of the runs voids it or leaves it unproven.
+    """
+    if across_runs.get("private") is False or across_runs.get("sound") is False:
+        return None
     epsilon = across_runs.get("epsilon")
     delta = across_runs.get("delta")
     mu = across_runs.get("mu")

@@ -176,6 +176,15 @@ def test_total_over_runs_stands_beside_the_numbers(tmp_path):
     assert "All runs in the shared" not in pages(alone)[1]
 
 
+@pytest.mark.parametrize("name", ["private", "sound"])
+def test_total_that_another_run_voids_is_no_headline(tmp_path, name):
+    total = {"epsilon": 12.5, "delta": 1e-5, "mu": 2.4, "sentence": "Run a voids it.", name: False}
+    _, markdown = pages(make_run(tmp_path / "run", across_runs=total))
+    assert "All runs in the shared" not in markdown
+    assert "of all runs" not in markdown
+    assert "at most 24.6 %" not in markdown
+
+
 def test_report_of_a_table_has_a_line_for_each_column(tmp_path):
     config = (
         "records:\n  name: x\n  bounds:\n  - - 17.0\n    - 90.0\n  columns:\n  - name: age\n"
