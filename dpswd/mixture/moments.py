@@ -132,7 +132,9 @@ def column_variances(released: Tensor, noise: float, total: float) -> Tensor:
     """Return the variances (d,) of columns, above zero, that add up to ``total``.
 
     Each is pulled towards the mean one, the more the larger the noise is beside the differences of
-    the variances. Clipping makes all of them smaller; one factor restores their sum.
+    the variances. None is below the noise, or below the mean one if that is smaller: a column that
+    seems not to vary would decide every classification. Clipping makes all of them smaller; one
+    factor restores their sum.
 
     Args:
         released: Released mean squares (d,) of the columns.
@@ -143,7 +145,8 @@ def column_variances(released: Tensor, noise: float, total: float) -> Tensor:
     difference = released - mean
     noise_sq = mean.new_full((1,), noise**2)
     weight = signal_weight(difference, mean.square(), noise_sq)
-    variances = (mean + weight * difference).clamp(min=LEAST_VARIANCE)
+    floor = min(noise, float(mean))
+    variances = (mean + weight * difference).clamp(min=max(floor, LEAST_VARIANCE))
     return (variances * (total / variances.sum())).clamp(min=LEAST_VARIANCE)
 
 

@@ -151,3 +151,17 @@ def test_class_covariances_are_the_pooled_one_where_a_class_is_smaller_than_a_ce
     estimate = moments.class_covariances(counts, own, pooled, noise, n_cells)
     expected = pooled.expand(2, 2, 2) if is_pooled else own
     assert torch.allclose(estimate, expected)
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.3, 2.0])
+def test_column_variances_have_their_sum_and_are_not_below_the_noise(noise):
+    """Of a hundred columns with variances of 0.1 to 2, about half clipped."""
+    true = torch.linspace(0.1, 2, 100, dtype=torch.float64)
+    normal = torch.randn(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    released = true / 2 + noise * normal
+    variances = moments.column_variances(released, noise, total=float(true.sum()))
+    assert float(variances.sum()) == pytest.approx(float(true.sum()))
+    factor = float(true.sum() / released.sum().clamp(min=1e-9))
+    assert float(variances.min()) > 0.25 * min(noise * factor, float(true.mean()))
+    if noise < 0.1:
+        torch.testing.assert_close(variances, true, rtol=0.05, atol=0.01)
