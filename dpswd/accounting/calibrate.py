@@ -14,7 +14,7 @@ from dp_accounting import get_sigma_gaussian
 from scipy import optimize
 
 from dpswd._validate import positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
@@ -96,31 +96,59 @@ def calibrate_sigma(
         0.49
     """
     target = _Target.of(target_epsilon, target_delta, target_mu)
-    history = []
+    history: tuple[ReleaseGroup, ...] = ()
     if spent is not None:
-        history = spent.history
+        history = tuple(spent.history)
+    candidate = (dataclasses.replace(mechanism, sigma=1.0), sample_size, n_releases)
+    try:
+        sigma, keeps_any = _find_sigma(candidate, history, target, accountant)
+    except _NoNoiseKeepsItError as error:
+        raise InputError(_refusal(target, accountant, error.least, bool(history))) from None
+    if keeps_any:
+        warnings.warn(_needless(target, sample_size), PrivacyWarning, stacklevel=2)
+    return sigma
+
+
+@functools.lru_cache(maxsize=256)
+def _find_sigma(
+    candidate: ReleaseGroup,
+    history: tuple[ReleaseGroup, ...],
+    target: "_Target",
+    accountant: str,
+) -> tuple[float, bool]:
+    """Return the least sigma, and whether every sigma keeps the budget.
+
+    All inputs are public. The same releases with the same budget, such as those of a forecast and
+    of its run, or of another seed, are calibrated once in a process.
+
+    Args:
+        candidate: The mechanism with sigma 1, so that its scale is the unit sensitivity, with the
+            numbers of records and of releases.
+        history: Other releases that share the budget.
+        target: The budget.
+        accountant: Name of the accountant.
+
+    Raises:
+        _NoNoiseKeepsItError: If no sigma keeps the budget.
+    """
+    mechanism, sample_size, n_releases = candidate
 
     def account(sigma: float) -> PrivacyAccountant:
-        candidate = (dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases)
-        return PrivacyAccountant.from_groups([*history, candidate], accountant)
+        scaled = (dataclasses.replace(mechanism, sigma=sigma), sample_size, n_releases)
+        return PrivacyAccountant.from_groups([*history, scaled], accountant)
 
-    # with sigma 1, so that its scale is the unit sensitivity
-    part = account(1.0).resolve(target_delta or 0.5).parts()[-1]
+    part = account(1.0).resolve(target.delta or 0.5).parts()[-1]
     amplified = target.mu / (part.rate * math.sqrt(n_releases))
     per_release = amplified**2
     if part.rate < 1:
         per_release = math.log1p(amplified**2)
     guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
     search = _Search(lambda sigma, points: target.spend(account(sigma), points), target.value)
-    try:
-        log_sigma = search.find(guess)
-    except _NoNoiseKeepsItError as error:
-        raise InputError(_refusal(target, accountant, error.least, bool(history))) from None
+    log_sigma = search.find(guess)
     if log_sigma is None:
-        warnings.warn(_needless(target, sample_size), PrivacyWarning, stacklevel=2)
         unsampled = target.mu / math.sqrt(n_releases)
-        return part.scale * math.sqrt(part.law.mean) / unsampled
-    return math.exp(log_sigma)
+        return part.scale * math.sqrt(part.law.mean) / unsampled, True
+    return math.exp(log_sigma), False
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
@@ -158,6 +186,7 @@ def planning_mu(epsilon: float, delta: float) -> float:
     return mu_of_epsilon(epsilon, delta)
 
 
+@functools.lru_cache(maxsize=256)
 def _unbounded_mu(epsilon: float, delta: float) -> float:
     """Return the same for any budget; it may be inaccurate beyond these limits."""
     if epsilon > _LARGEST_SEARCHED_EPSILON:

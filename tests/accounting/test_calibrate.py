@@ -153,6 +153,22 @@ def test_calibrate_sigma_where_every_sigma_keeps_mu():
         calibrate_sigma(ROWS, **plan, target_mu=2.0)
 
 
+def test_calibrate_sigma_warns_and_refuses_again():
+    """The search for a sigma is made once in a process; warnings and refusals come each time."""
+    plan = {"sample_size": 10**6, "n_releases": 1, "target_epsilon": 1.0, "target_delta": 1e-4}
+    loud = account(GaussianMechanism(sensitivity=1.0, sigma=0.1), 497, 1)
+    sigmas = []
+    for _ in range(2):
+        with pytest.warns(PrivacyWarning, match="target_delta"):
+            sigmas.append(calibrate_sigma(ROWS, **plan))
+        with pytest.raises(InputError, match="other releases alone spend"):
+            calibrate_sigma(ROWS, **PLAN, target_epsilon=4, target_delta=1e-5, spent=loud)
+    assert sigmas[0] == sigmas[1]
+    # another number of records, of releases or another budget is another search
+    for change in ({"sample_size": 10**5}, {"n_releases": 500}, {"target_delta": 1e-6}):
+        assert calibrate_sigma(ROWS, **(plan | change)) != sigmas[0]
+
+
 @st.composite
 def mechanisms(draw):
     """Rows of any kind of directions, with any bound."""
