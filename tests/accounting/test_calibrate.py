@@ -164,9 +164,11 @@ def test_calibrate_sigma_warns_and_refuses_again():
         with pytest.raises(InputError, match="other releases alone spend"):
             calibrate_sigma(ROWS, **PLAN, target_epsilon=4, target_delta=1e-5, spent=loud)
     assert sigmas[0] == sigmas[1]
-    # another number of records, of releases or another budget is another search
-    for change in ({"sample_size": 10**5}, {"n_releases": 500}, {"target_delta": 1e-6}):
-        assert calibrate_sigma(ROWS, **(plan | change)) != sigmas[0]
+    # another number of releases or another budget is another search
+    plan = {"sample_size": 32, "n_releases": 1, "target_epsilon": 1.0, "target_delta": 1e-5}
+    sigma = calibrate_sigma(ROWS, **plan)
+    for change in ({"n_releases": 3}, {"target_epsilon": 2.0}, {"target_delta": 1e-6}):
+        assert calibrate_sigma(ROWS, **(plan | change)) != sigma
 
 
 @st.composite
