@@ -360,7 +360,7 @@ def synthetic_line(n: int, proportions: str) -> str:
     """
     line = f"{n:,} synthetic records"
     if proportions == "equal":
-        line += ", of each class equally many"
+        line += ", equally many of each class"
     elif proportions == "released":
         line += ", classes in the released proportions"
     return line

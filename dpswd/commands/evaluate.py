@@ -277,7 +277,11 @@ def _show_accuracies(rows: list[dict[str, Any]], real_rows: list[dict[str, Any]]
         real = real_accuracies.get(row["classifier"], "")
         print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real:>16}")
     if real_rows:
-        print("On the right: accuracy of the same classifier, trained on so many real records.")
+        print(
+            f"On the right: accuracy of the same classifier, trained on {n_real} records instead "
+            "of synthetic ones."
+        )
+    print("balanced: mean of the accuracies of all classes. AUC: 0.5 is guessing, 1 is perfect.")
 
 
 def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float] | None) -> None:

@@ -164,8 +164,8 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
         records.n_classes,
         records.bounds,
         f"From {arguments.data}: {records.n_entries:,} records of shape {records.shape}, "
-        f"{records.n_classes or 'no'} classes. These facts are treated as public, by generate too; "
-        "nothing else is used.",
+        f"{records.n_classes or 'no'} classes. The forecast reads nothing else. dpswd generate "
+        "treats these facts as public, too.",
     )
 
 
@@ -208,6 +208,7 @@ def _check_sizes(sizes: list[int], public: _PublicFacts) -> None:
 
 def show(result: dict[str, Any]) -> None:
     print(result["source"])
+    print(f"Budget: epsilon {result['epsilon']:g}, delta {result['delta']:g}.")
     print(result["text"])
     if "picture" in result:
         print(f"Picture: {result['picture']}, {result['shows']}. No private record is used for it.")

@@ -108,7 +108,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     n = arguments.n
     if n is None:
         n = min(records.n_entries, _MAX_SYNTHETIC)
-    return generate(
+    result = generate(
         records,
         directory,
         {name: value for name, value in constants.items() if name not in FACTS},
@@ -122,6 +122,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
         resume=arguments.resume,
         random_state=arguments.seed,
     )
+    if len(records.shape) == 3 and records.n_classes:
+        synthetic = str(directory / "synthetic.npz")
+        result["compare"] = shlex.join(["dpswd", "evaluate", synthetic, str(arguments.data)])
+    return result
 
 
 def generate(
@@ -183,9 +187,11 @@ def generate(
         example = "more.csv"
     next_command = ["dpswd", "sample", str(directory / "generator.pt")]
     next_command += ["-n", str(_N_NEXT), "--out", example]
+    pictures = [str(directory / file) for file in files if file.endswith(".png")]
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
+        "pictures": pictures,
         "n_records": records.n_entries,
         "n_synthetic": n,
         "synthetic": drawn,
@@ -253,4 +259,8 @@ def show(result: dict[str, Any]) -> None:
     print(result["expected"])
     print(f"{result['synthetic']}.")
     print(f"Files:     {', '.join(result['files'])}")
+    if result["pictures"]:
+        print(f"Look at:   {', '.join(result['pictures'])}")
+    if "compare" in result:
+        print(f"How good:  {result['compare']}")
     print(f"Next:      {result['next']}")

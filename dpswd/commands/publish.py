@@ -102,5 +102,8 @@ def show(result: dict[str, Any]) -> None:
             f"Fill in:     {fields} in {result['bundle']}/README.md, then: dpswd publish "
             f"{result['bundle']} --reseal"
         )
-    print(f"Fingerprint: {result['fingerprint']}, to publish elsewhere, too")
+    print(f"Fingerprint: {result['fingerprint']}")
+    print(
+        "             (publish it in a second place, too: it tells this bundle from a forged one)"
+    )
     print(f"Next:        dpswd verify {result['bundle']}")

@@ -40,6 +40,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return result
 
 
+def _attack_line(point: dict[str, float]) -> str:
+    """Say how many records an attacker finds at a point of the trade-off curve."""
+    from dpswd.accounting.rounding import round_up
+
+    detected = 100 * round_up(1 - point["fnr"], 3)
+    return (
+        f"finds at most {detected:.3g} % of the records if it wrongly accuses 1 in "
+        f"{1 / point['fpr']:,.0f} others"
+    )
+
+
 def show(result: dict[str, Any]) -> None:
     from dpswd.accounting.rounding import round_up
 
@@ -52,13 +63,9 @@ def show(result: dict[str, Any]) -> None:
             f"Guarantee:   epsilon {round_up(result['epsilon'], 3):g} at delta "
             f"{result['delta']:g}, mu {round_up(result['mu'], 3):g}; {result['unit']}, replace-one"
         )
-        rates = [
-            f"{100 * round_up(1 - point['fnr'], 3):.3g} % (1 in {1 / point['fpr']:,.0f})"
-            for point in result["trade_off"]
-            if point["fpr"] in _SHOWN
-        ]
-        print(f"Attack:      finds at most {', '.join(rates)} of the records")
-        print("             (in brackets: the share of others that it wrongly accuses)")
+        for point in result["trade_off"]:
+            if point["fpr"] in _SHOWN:
+                print(f"Attack:      {_attack_line(point)}")
         print(f"Computed by: {result['method']}")
     if result["remarks"]:
         print(result["remarks"])

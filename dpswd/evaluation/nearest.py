@@ -106,9 +106,9 @@ def summary(figures: dict[str, Any], reference: str) -> str:
         reference: Name of the real records.
     """
     return (
-        f"Nearest record of {reference}: median distance {figures['synthetic']:.3f} of synthetic "
-        f"records, {figures['real']:.3f} of held-out real ones; {figures['close']:.1%} of the "
-        "synthetic ones are close to a single record (1.0 % expected of real ones).\n"
-        "A larger part shows copies of these records; a small part does not show privacy, which "
-        "the guarantee of the run does."
+        f"Copies: {100 * figures['close']:.1f} % of the synthetic records are close to a single "
+        f"record of {reference}, against 1.0 % of held-out real records. More than that shows "
+        "copies; less does not show privacy, which only the guarantee of the run does.\n"
+        f"Median distance to the nearest record: {figures['synthetic']:.3f} of synthetic records, "
+        f"{figures['real']:.3f} of held-out real ones."
     )

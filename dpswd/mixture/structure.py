@@ -256,6 +256,8 @@ class Structure:
                 f"vary independently of each other: {self.dim:,} columns are too many for "
                 "covariances."
             )
+        elif self.signal < _VARIETY_SIGNAL and self._is_colour:
+            first = f"{self._kind_of_records()}; their mean is right."
         elif self.signal < _VARIETY_SIGNAL:
             first += "and the differences between them are mostly noise."
         else:
@@ -283,6 +285,9 @@ class Structure:
 
     def _kind_of_records(self) -> str:
         """Say whether the generated records of a class differ from each other."""
+        if self.signal < _VARIETY_SIGNAL and self._is_colour:
+            # Their contrast and their fine structure are random.
+            return f"Expect synthetic {self._group} that differ mostly by noise"
         if self.signal < _VARIETY_SIGNAL:
             return f"Expect synthetic {self._group} that look much alike"
         return f"Expect synthetic {self._group} that differ from each other"
@@ -308,10 +313,13 @@ class Structure:
     def _sharpness_line(self) -> str:
         """Say how sharp the images are, as a smaller image that is enlarged."""
         height, width = self.sample_shape[1:]
-        return (
+        line = (
             f"They are as sharp as images of {self.size} x {self.size} pixels that are enlarged to "
-            f"{height} x {width}."
+            f"{height} x {width}"
         )
+        if self._is_colour:
+            return f"{line}; the finer grain is random."
+        return f"{line}."
 
     def clouds(self, n: int) -> str | None:
         """Return a warning that photographs will be clouds, and how many would do.
@@ -380,9 +388,11 @@ class Structure:
         else:
             expected = "its mean and variety"
         count = f"{round(smallest):,} {counted}, {fraction:.0%}"
+        if released:
+            count = f"about {count}"
         if released and fraction * len(sizes) <= LEAST_COUNT:
             # The count may have been raised to the least one, which is then an upper bound.
-            count = f"at most {count}"
+            count = f"at most {count.removeprefix('about ')}"
             expected = f"{expected} or less"
         return f"Rarest class ({count}): expect {expected}."
 
@@ -452,9 +462,9 @@ class Structure:
             return []
         reached = ", ".join(str(result) for result in results)
         return [
-            "Public images with 10 classes and a similar signal: a logistic regression that was "
-            "trained on",
-            f"synthetic ones is right for {reached}.",
+            "Public images with 10 classes, where guessing is right for 10 %, and a similar "
+            "signal: a logistic",
+            f"regression that was trained on synthetic ones is right for {reached}.",
         ]
 
 

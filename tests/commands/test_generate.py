@@ -286,11 +286,13 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
         words in out
         for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class (")
     )
+    assert "Look at:   runs/photos/samples.png" in out
+    assert "How good:  dpswd evaluate runs/photos/synthetic.npz photos" in out
     main(["generate", "photos", *STATED, "--out", "again"])
     assert "taken from the records" not in capfd.readouterr().err
     main(["sample", "runs/photos/generator.pt", "-n", "3"])
     out = capfd.readouterr().out
-    assert out.startswith("3 synthetic records, of each class equally many: synthetic.npz")
+    assert out.startswith("3 synthetic records, equally many of each class: synthetic.npz")
     assert "costs no privacy" in out
 
 
@@ -474,7 +476,9 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     )
     refused(capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "10")
     assert main(["forecast", "--shape", "32,32,3", "--n", "20"]) == 0
-    assert "Expect noise" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "Expect noise" in out
+    assert "Budget: epsilon 10, delta 1e-05." in out
     for words in ("digits --shape 8,8 --n 3", "", "--shape 8;8 --n 5", "digits --epsilon 0"):
         refused(capfd, "forecast", *words.split())
     assert [path.name for path in place.iterdir()] == ["forecast.png"]  # of a public stand-in

@@ -103,7 +103,10 @@ def test_rarest_says_that_a_released_count_may_have_been_raised():
     assert raised.endswith("or less.")
     assert "at most" not in structure.rarest([3300, 330])
     assert "330 entries" in structure.rarest([3300, 330], counted="entries")
-    assert "at most" not in structure.rarest([3200, 430], released=True)
+    counted = structure.rarest([3200, 430], released=True)
+    assert "at most" not in counted
+    assert "(about 430 records, 12%)" in counted
+    assert "about" not in structure.rarest([3200, 430])
 
 
 def test_structure_is_frozen_and_counts_its_releases():
@@ -150,6 +153,16 @@ def test_expectation_of_images_in_words(n, mu, words):
     assert words in text
     assert ("as sharp as images of" in text) == (words != "Expect noise")
     assert "signal / noise" not in text
+
+
+def test_noisy_photographs_are_not_promised_to_look_alike_or_smooth():
+    photographs = forecast(1185, (3, 32, 32), 3, 2.0)
+    assert "differ mostly by noise" in photographs.verdict
+    assert "look much alike" not in photographs.expectation
+    assert "the finer grain is random" in photographs.expectation
+    grey = forecast(1185, (1, 32, 32), 3, 2.0)
+    assert "look much alike" in grey.expectation
+    assert "grain" not in grey.expectation
 
 
 @pytest.mark.parametrize(("n", "words"), [(100, "mean and spread"), (5000, "in every class")])
