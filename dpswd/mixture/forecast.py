@@ -75,8 +75,8 @@ _CELL_EDGE = 2.5
 _HIDING_PART = 0.6
 
 # Vectors of more dimensions have no second moment: that of 4,000 takes 100 s of a core and 2.3 GB,
-# and one of twice as many eight times as long. Below, covariances are better than variances at
-# every budget (docs/negative-results.md).
+# and one of twice as many eight times as long. Below, covariances are better than variances
+# where columns have factors in common (docs/negative-results.md).
 _MOST_DIMENSIONS = 4000
 # Ways to release how the rows of a class differ: their second moment, or the variances of single
 # columns.

@@ -112,6 +112,7 @@ TABLES = {
     "parts": Source("parts", performance.parts),
     "parts_growth": Source("parts", performance.parts_growth),
     "parts_cluster": Source("parts", performance.parts_cluster),
+    "wide_rows": Source("wide_rows", columns.wide_rows),
     "tables_adult": Source("tables_adult", columns.tables_adult),
     "tables_mixed": Source("tables_mixed", columns.tables_mixed),
     "tables_mst": Source("tables_mst", columns.tables_mst),

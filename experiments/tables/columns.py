@@ -1,7 +1,7 @@
 """Tables of docs/tables-results.md: records with named columns."""
 
 from experiments.results import Result, Row
-from experiments.tables.markdown import Table, with_origin
+from experiments.tables.markdown import Pivot, Table, with_origin
 from experiments.tables.values import MISSING, select
 
 NAMES = {True: "yes", False: "no", None: MISSING}
@@ -90,3 +90,18 @@ def tables_small(result: Result) -> str:
     table.number("5 neighbours", "neighbours", form=".1f")
     command = "tables_adult --only small"
     return with_origin(table, result, rows, note="ε = 10", command=command)
+
+
+def wide_rows(result: Result) -> str:
+    """Covariances or variances of vectors: accuracy of a classifier."""
+    rows = result["rows"]
+    names = {None: "private records", "moments": "covariances", "variances": "variances"}
+    table = Pivot("rows", "records", "columns", "ε")
+    for row in rows:
+        name = row["dataset"]
+        if row["factors"]:
+            name = f"{name} with {row['factors']} factors"
+        line = [name, f"{row['n_records']:,}", f"{row['n_columns']:,}", f"{row['epsilon']:g}"]
+        table.add(line, column=names[row["spread"]], cell=f"{row['mean']:.1f}")
+    note = "accuracy of a ridge classifier in percent, one seed, noise with a seed"
+    return with_origin(table, result, rows, note=note)
