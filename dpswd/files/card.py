@@ -57,7 +57,8 @@ _BODY = """\
 
 {pictures}**{numbers}**
 
-{attack}
+{attack} *Members* are those whose record was used, *non-members* all others. μ and (ε, δ)
+bound the same attacker; the regret says how far μ alone is from the exact guarantee.
 
 {caveats}| | |
 |---|---|

@@ -36,7 +36,7 @@ def front(result: Result) -> str:
     table.number("seconds", "train_seconds", form="d")
     table.column("FETA-Pro", _printed_by_feta_pro)
     table.column("real records", _of_real_records)
-    note = "five seeds (CIFAR10 three), one core beside a busy one"
+    note = "five seeds (CIFAR10: three), on one core while another was busy"
     return with_origin(table, result, rows, note=note)
 
 
@@ -96,7 +96,7 @@ def generation_compared(result: Result) -> str:
             column=epsilon_or(row, "real records"),
             cell=score(row),
         )
-    return with_origin(table, result, rows, note="five seeds (CIFAR10 three)")
+    return with_origin(table, result, rows, note="five seeds (CIFAR10: three)")
 
 
 def generation_baselines(result: Result) -> str:
