@@ -525,8 +525,9 @@ def _check_unused(path: Path, content: bytes) -> None:
         if is_unused and has_started_as_ledger:
             return
     raise InputError(
-        f"Expected no ledger at {path}, got an existing file; resume that run, or choose "
-        "another file or directory."
+        f"Expected no ledger at {path}, got an existing file, whose releases stay spent; choose "
+        "another file or directory for a new run, or resume that one (resume=True, --resume, or "
+        "ckpt_path= with a checkpoint of the run)."
     )
 
 

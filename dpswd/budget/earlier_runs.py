@@ -105,7 +105,8 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
     noun = "An earlier run" if len(directories) == 1 else f"{len(directories)} earlier runs"
     warnings.warn(
         f"{noun} ({names}) had the same public facts: {facts}. If the records were the same, the "
-        "budgets add up; pass shared_ledger (--shared-ledger) to keep one budget for all runs.",
+        "budgets add up; to keep one budget for all runs, make a file by dpswd ledger create, and "
+        "pass shared_ledger (--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
     )

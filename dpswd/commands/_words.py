@@ -36,6 +36,8 @@ def in_options_of_fit(sentence: str) -> str:
     Example:
         >>> in_options_of_fit("got none; pass classes= (--classes), the list of them.")
         'got none; pass --data.classes, the list of them.'
+        >>> in_options_of_fit("got 2; set n_classes=3 (--model.generator.n_classes 3).")
+        'got 2; set --model.generator.n_classes 3.'
     """
     named = _ARGUMENT.sub(lambda match: _of_fit(match[1]), sentence)
     named = _NAME.sub(lambda match: _of_fit(_same_name(match)), named)
@@ -52,9 +54,14 @@ def _same_name(match: re.Match[str]) -> str:
 
 
 def _of_fit(option: str) -> str:
-    """Return an option as ``dpswd fit`` names it; a text without option unchanged."""
+    """Return an option as ``dpswd fit`` names it.
+
+    A text without option, and an option with a group, are returned unchanged.
+    """
     if not option.startswith("--"):
         return option
     name = option.split(maxsplit=1)[0]
+    if "." in name:
+        return option
     group = _LIGHTNING_GROUPS.get(name, f"--data.{name.removeprefix('--').replace('-', '_')}")
     return option.replace(name, group, 1)

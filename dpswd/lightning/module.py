@@ -190,8 +190,8 @@ class GeneratorModule(KeepsRelease):
         if records.n_classes != self.generator.n_classes:
             raise InputError(
                 f"Expected n_classes={records.n_classes} of the generator, as the data, "
-                f"got {self.generator.n_classes}; set --model.generator.n_classes "
-                f"{records.n_classes}."
+                f"got {self.generator.n_classes}; set n_classes={records.n_classes} "
+                f"(--model.generator.n_classes {records.n_classes})."
             )
 
     def on_train_start(self) -> None:
@@ -274,9 +274,9 @@ def _check_shape(shape: tuple[int, ...], generator: Generator) -> None:
     """Refuse records of another shape, before a ledger is written."""
     if tuple(shape) != tuple(generator.sample_shape):
         raise InputError(
-            f"Expected records of shape {generator.sample_shape}, which the generator of the "
-            f"config draws, got {tuple(shape)}; read such records (--data.size, --data.channels), "
-            "or set the shapes of generator and features in the config."
+            f"Expected records of shape {generator.sample_shape}, which the generator draws, got "
+            f"{tuple(shape)}; pass size= (--size) and channels= (--channels) of such records, or "
+            f"give generator and features the shape {tuple(shape)}."
         )
 
 
@@ -413,7 +413,7 @@ def _check_whitened(
         multiple = max(step, generated - generated % step)
         raise InputError(
             f"Expected generated to be a multiple of {step}, two batches of every class, got "
-            f"{generated}; set generated={multiple} (--model.generated {multiple} of dpswd fit)."
+            f"{generated}; set generated={multiple} (--model.generated {multiple})."
         )
 
 

@@ -89,7 +89,7 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
         (
             "fit --config mnist_swd --data.path photos --model.generator.n_classes 2 "
             "--trainer.accelerator cpu",
-            "--data.size, --data.channels",
+            "the generator draws, got (1, 8, 8); pass --data.size and --data.channels of",
         ),
     ],
 )
