@@ -93,9 +93,11 @@ def _check_config(arguments: Sequence[str]) -> None:
 def _import_from_working_folder() -> None:
     """Let a config name classes of modules in the working folder.
 
-    Installed packages come first.
+    Installed packages come first. The parent of the working folder, which autodp adds to the path,
+    is removed: it would hide a module of the working folder by one of the same name.
     """
     folder = str(Path.cwd())
+    sys.path[:] = [entry for entry in sys.path if entry != ".."]
     if folder not in sys.path:
         sys.path.append(folder)
 

@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import lightning.pytorch.cli  # noqa: F401  (at collection: its loggers keep the stderr that they find)
@@ -177,6 +178,19 @@ def test_own_classes_are_trained_from_their_files(tmp_path, monkeypatch, capsys)
     names = {}
     exec(compile(load, page.name, "exec"), names)
     assert names["generator"].sample_shape == (1, 8, 8)
+
+
+def test_a_class_of_the_parent_folder_is_not_used(tmp_path, monkeypatch):
+    page = DOCS / "howto" / "own-class.md"
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "inner_net.py").write_text(blocks(page, "python")[0])
+    (tmp_path / "inner_net.py").write_text("raise AssertionError('imported from the parent')")
+    config = blocks(page, "yaml")[0].replace("mynet.Small", "inner_net.Small")
+    (folder / "my.yaml").write_text(config)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path, ".."])  # as autodp does
+    assert main(["fit", "--config", "my.yaml", *QUICK]) == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
