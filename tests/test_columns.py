@@ -326,8 +326,13 @@ def test_the_report_has_the_facts_in_words(tmp_path):
     ).fit(frame)
     generator.report(tmp_path / "report.md")
     report = (tmp_path / "report.md").read_text()
-    assert "patient: left out; admitted: date from 2020-01-01 to 2020-12-31; sex: F or M" in report
-    assert "bmi: numeric from 10 to 60, may be missing" in report
+    for line in (
+        "- patient: left out",
+        "- admitted: date from 2020-01-01 to 2020-12-31",
+        "- sex: F or M",
+        "- bmi: numeric from 10 to 60, may be missing",
+    ):
+        assert f"\n{line}\n" in report
     assert "The bounds of the columns" not in report
 
 

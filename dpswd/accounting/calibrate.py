@@ -27,8 +27,9 @@ _SLACK = 3e-4
 _REACH = 40.0
 # First strides of the search in ln sigma, by the points per deviation of the accountant's grid.
 _STRIDES = {COARSE: 0.1, POINTS_PER_DEVIATION: 0.01}
-# Precision of the solution in ln sigma. That of the coarse grid only starts the next search.
-_PRECISIONS = {COARSE: 1e-4, POINTS_PER_DEVIATION: 1e-8}
+# Precision of the solution in ln sigma. That of the coarse grid only starts the next search. The
+# solver stops before, within the slack, unless the accountant's number jumps over it.
+_PRECISIONS = {COARSE: 1e-4, POINTS_PER_DEVIATION: 1e-5}
 # Precision in ln sigma where the accountant's number jumps over the budget.
 _JUMP_WIDTH = 1e-4
 # Smallest and largest mu that a budget is converted to.
@@ -304,7 +305,7 @@ class _Search:
             log_sigma = float(root)
         if self.excess(log_sigma, POINTS_PER_DEVIATION) == 0:
             return log_sigma
-        return self._jump(min(near, far), max(near, far))
+        return self._jump(log_sigma - precision, log_sigma + precision)
 
     def _excess(self, log_sigma: float, points: int) -> float:
         """Return ln(spend / target) minus the middle of the slack; 0 within the slack.

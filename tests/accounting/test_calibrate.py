@@ -195,8 +195,8 @@ def powers(lowest, highest):
     mechanism=mechanisms(),
     sigma=powers(-9, 3),
     delta=powers(-15, -1),
-    size=powers(3, 7).map(round),
-    releases=st.just(1) | powers(0, 6).map(round),
+    size=powers(3, 5).map(round),
+    releases=st.just(1) | powers(0, 5).map(round),
     kind=st.sampled_from(["pld", "rdp"]),
     slack=st.sampled_from([1.001, 1.1, 3.0, 1000.0]),
 )
