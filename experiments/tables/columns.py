@@ -25,7 +25,7 @@ def tables_mixed(result: Result) -> str:
 
 def tables_rand(result: Result) -> str:
     """Columns of RAND: accuracy of a classifier, and errors of shares."""
-    return _with_command(result, "rand", "four fifths of 5,912 persons, three seeds")
+    return _with_command(result, "rand", "four fifths of 5,912 persons, three seeds (MST: one)")
 
 
 def _with_command(result: Result, only: str, records: str) -> str:
