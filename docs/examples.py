@@ -151,15 +151,15 @@ def _collect(
 
 
 def _shape(printed: str) -> list[str]:
-    """Return the lines of a text without digests, numbers and the spaces beside them.
+    """Return the sorted lines of a text without digests, numbers and the spaces beside them.
 
-    Of a row of a drawn table, such as "2 2024-06-16 eye no", nothing is left, since its words are
-    drawn, too.
+    The two output streams of a block arrive in an order of their own. Of a row of a drawn table,
+    such as "2 2024-06-16 eye no", nothing is left, since its words are drawn, too.
     """
     text = re.sub(r"^\d+ .*$", "row", printed, flags=re.MULTILINE)
     text = re.sub(r"\b[0-9a-f]{12,}\b", "#", text)
     text = re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", text)
-    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines()]
+    return sorted(re.sub(r"\s+", " ", line).strip() for line in text.splitlines())
 
 
 def differences(name: str) -> list[str]:
