@@ -63,7 +63,7 @@ for statement in json.loads(sys.argv[1]):
             exec(statement, {"sys": sys})
         except SystemExit as error:
             status = error.code
-        except Exception:
+        except Exception:  # of any type: the test compares what is printed
             traceback.print_exc()
             status = 1
     results.append([status, text.getvalue()])

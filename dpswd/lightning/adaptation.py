@@ -300,8 +300,8 @@ class AdaptationModule(KeepsRelease):
     def sample_images(self) -> dict[str, Tensor]:
         """Return ten source images, and the same ones adapted, for ``SampleGrid``.
 
-        The source is public. Without an adapter, before the first step and of other records than
-        images there are none.
+        The source is public. The dictionary is empty without an adapter, before the first step,
+        and where records are not images.
         """
         is_image = self._shown.dim() == 4 and self._shown.shape[1] in (1, 3)
         if self.adapter is None or not is_image:

@@ -76,18 +76,31 @@ def plan() -> list[Cell]:
     return planned
 
 
+def drawn_records(labels: Tensor, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw n records, nine of class 0 for each one of class 1.
+
+    Args:
+        labels: Classes (N,), 0 and 1.
+        n: Number of records that are drawn.
+        seed: Of the draw.
+
+    Returns:
+        The numbers of the records of class 0, and of those of class 1.
+    """
+    torch.manual_seed(seed)
+    order = torch.randperm(len(labels))
+    frequent = order[labels[order] == 0][: n * 9 // 10]
+    rare = order[labels[order] == 1][: n // 10]
+    return frequent, rare
+
+
 def measure(cell: Cell, data: Path | None = None) -> dict[str, dict[str, float]]:
     """Return balanced accuracies in percent by method.
 
     Classifiers are trained on synthetic records, or on the real ones.
     """
     loaded = two_classes(cell.dataset, data)
-    labels = loaded.train.labels
-    n = N_RECORDS[cell.dataset]
-    torch.manual_seed(cell.seed)
-    order = torch.randperm(len(labels))
-    frequent = order[labels[order] == 0][: n * 9 // 10]
-    rare = order[labels[order] == 1][: n // 10]
+    frequent, rare = drawn_records(loaded.train.labels, N_RECORDS[cell.dataset], cell.seed)
     if cell.epsilon is None:
         images = loaded.train.floats(_alternating(frequent, rare))
         return {"real records": _score(images, loaded)}

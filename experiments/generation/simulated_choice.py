@@ -19,7 +19,12 @@ from dpswd.mixture import moments
 from dpswd.networks.generator import Generator, draw
 from dpswd.records import Records
 from experiments import cells
-from experiments.generation.imbalance import N_RECORDS, N_SYNTHETIC, two_classes
+from experiments.generation.imbalance import (
+    N_RECORDS,
+    N_SYNTHETIC,
+    drawn_records,
+    two_classes,
+)
 from experiments.generation.training import SHIPPED, accuracies, train_mixture
 from experiments.results import Result
 
@@ -92,12 +97,7 @@ def measure(cell: Cell, data: Path | None = None) -> Result:
     They are those on real test records, and those of the simulations, by the kind of release.
     """
     loaded = two_classes(cell.dataset, data)
-    labels = loaded.train.labels
-    n = N_RECORDS[cell.dataset]
-    torch.manual_seed(cell.seed)
-    order = torch.randperm(len(labels))
-    frequent = order[labels[order] == 0][: n * 9 // 10]
-    rare = order[labels[order] == 1][: n // 10]
+    frequent, rare = drawn_records(loaded.train.labels, N_RECORDS[cell.dataset], cell.seed)
     private = loaded.train.select(torch.cat([frequent, rare]))
     generators = {name: _fitted(private, cell, part) for name, part in RULES.items()}
     real = {name: _score(generator, loaded) for name, generator in generators.items()}

@@ -8,6 +8,7 @@ import warnings
 import hypothesis.strategies as st
 import pytest
 from factories import REFUSED, SKETCH, fuzz, outcome
+from hypothesis import assume
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma, mu_of_epsilon
@@ -195,14 +196,16 @@ def powers(lowest, highest):
     mechanism=mechanisms(),
     sigma=powers(-9, 3),
     delta=powers(-15, -1),
-    size=powers(3, 5).map(round),
-    releases=st.just(1) | powers(0, 5).map(round),
+    size=powers(3, 7).map(round),
+    releases=st.just(1) | powers(0, 6).map(round),
     kind=st.sampled_from(["pld", "rdp"]),
     slack=st.sampled_from([1.001, 1.1, 3.0, 1000.0]),
 )
 def test_calibrate_sigma_never_fails_where_some_sigma_holds(
     mechanism, sigma, delta, size, releases, kind, slack
 ):
+    # A record that is read more rarely has a loss that takes minutes to account for.
+    assume(size <= 10**5 * mechanism.batch_size)
     plan = {"sample_size": size, "n_releases": releases}
     epsilon = outcome(spent_epsilon, mechanism, sigma, delta, kind, **plan)
     if epsilon is REFUSED:

@@ -50,9 +50,8 @@ def test_dp_merf_learns_digits_from_one_release(tmp_path):
     assert budget.statement()["sound"]
     assert budget.n_releases == 1
     before = accuracy_of_samples(model)
-    model.train_generator(150)
-    # Nine runs, whose noise has no seed, had 9.5 before and 69 to 77 after training.
-    assert accuracy_of_samples(model) > before + 50
+    model.train_generator(250)  # four runs, whose noise has no seed, then had 84 to 88
+    assert accuracy_of_samples(model) > max(70, before + 30)
 
 
 @pytest.mark.parametrize("epoch", [None, 2])
