@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # explicit names, for type checkers
     from dpswd.slices import random_projections as random_projections
     from dpswd.structured import StructuredProjections as StructuredProjections
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _NAMES = {  # by module
     "accounting.accountant": ["PrivacyAccountant"],
