@@ -304,8 +304,8 @@ def test_a_lost_file_is_not_drawn_again(tmp_path, number):
         ({"delta": 1e-6}, "target_delta"),
         ({"accountant": "rdp"}, "accountant"),
         ({"handle": records(X[:-1])}, "sample_size"),
-        ({"parts": [ClassCounts(3), ClassCovariances(1, 3)]}, "mechanisms"),
-        ({"parts": [*queries()[:2], ClassCovariances(1, 3, row_norm=2.0)]}, "mechanisms"),
+        ({"parts": [ClassCounts(3), ClassCovariances(1, 3)]}, "config.yaml"),
+        ({"parts": [*queries()[:2], ClassCovariances(1, 3, row_norm=2.0)]}, "config.yaml"),
     ],
 )
 def test_another_plan_is_not_resumed(tmp_path, change, match):
@@ -335,6 +335,19 @@ def interrupted(tmp_path):
     with budget(handle, tmp_path / "run", parts):
         parts[0].release(handle)
     return tmp_path / "run"
+
+
+def test_releases_that_another_version_names_otherwise_are_not_resumed(interrupted):
+    """The sentence names the version that can finish the run."""
+
+    def rename(header):
+        header["version"] = "0.3.0"
+        header["plan"][1]["mechanism"]["name"] = "an earlier name"
+
+    edit_header(interrupted / "ledger.jsonl", rename)
+    with untouched(interrupted), pytest.raises(InputError, match=r"resume the run with dpswd 0\.3"):
+        spend(interrupted, resume=True)
+    assert written(interrupted) == 1
 
 
 @pytest.mark.parametrize("number", [0, 2])

@@ -460,10 +460,7 @@ class RunBudget(Recorder):
             _check_same_settings(own.header, setting.public_facts.to_dict())
         plan = Plan.from_header(own.header)
         if not plan.matches(requests):
-            raise InputError(
-                "Expected the mechanisms of the resumed run, got different ones; use its "
-                "config.yaml."
-            )
+            raise InputError(_other_releases(own.header.get("version")))
         recovered = directory.resume(own, shared, plan, point)
         return self._resumed_state(own, plan, recovered)
 
@@ -746,6 +743,24 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, A
                 yield from _differences(before[key], now[key], f"{name}.{key}".lstrip("."))
     elif before != now:
         yield name, before, now
+
+
+def _other_releases(version: Any) -> str:
+    """Return why a run that has planned other releases is not resumed.
+
+    Args:
+        version: Version that the ledger states. Another one may choose and name releases otherwise.
+    """
+    if version in (None, __version__):
+        return (
+            "Expected the releases that the interrupted run has planned, got a plan of other ones; "
+            "resume with the settings in its config.yaml."
+        )
+    return (
+        f"Expected the releases that dpswd {version} has planned for the interrupted run, got the "
+        f"plan of dpswd {__version__}, which is another one; resume the run with dpswd {version}, "
+        "or start a new run in another directory, whose budget adds up with this one."
+    )
 
 
 def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:

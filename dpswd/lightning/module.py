@@ -14,6 +14,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
+from dpswd._progress import say
 from dpswd._validate import at_least, padded_size, positive
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
@@ -75,7 +76,9 @@ class GeneratorModule(KeepsRelease):
             choice of the accountant.
         whiten: Whether rows are reduced to scaled principal directions, which are released first.
         labels: How classes enter a record.
-        generated: Number of generated records per step, spread evenly over the classes.
+        generated: Number of generated records per step, spread evenly over the classes. With
+            ``whiten`` it is rounded down to two batches of every class, of one record or more each,
+            and a line says so.
         lr: Largest learning rate of Adam; it decays to a tenth over the run (cosine schedule), or
             with ``whiten`` to zero after a warm-up.
 
@@ -121,7 +124,8 @@ class GeneratorModule(KeepsRelease):
         self._private_rows: RowFunction
         self._choices = _Choices(n_projections, n_quantiles, statistic, kind, bound, failure_prob)
         if whiten:
-            _check_whitened(self._choices, batch_size, labels, generated, generator.n_classes)
+            _check_whitened(self._choices, batch_size, labels, generator.n_classes)
+            self.generated = _two_batches_of_each(generated, generator.n_classes)
             return
         if batch_size is None:
             raise InputError("Expected batch_size, the records of a release, got none; set it.")
@@ -388,9 +392,7 @@ class _Choices:
         return plan
 
 
-def _check_whitened(
-    choices: _Choices, batch_size: int | None, labels: str, generated: int, n_classes: int
-) -> None:
+def _check_whitened(choices: _Choices, batch_size: int | None, labels: str, n_classes: int) -> None:
     """Raise an InputError for options that ``whiten`` does not have."""
     if batch_size is not None:
         raise InputError(
@@ -408,13 +410,21 @@ def _check_whitened(
             "Expected labels='blocks' with whiten, or 'none' for a generator without classes, "
             f"got {labels!r}."
         )
+
+
+def _two_batches_of_each(generated: int, n_classes: int) -> int:
+    """Return the number of generated records of a step: two equal batches of every class.
+
+    The number is rounded down, but to no less than one record in each batch, and a line says so.
+    """
     step = 2 * max(1, n_classes)
-    if generated % step:
-        multiple = max(step, generated - generated % step)
-        raise InputError(
-            f"Expected generated to be a multiple of {step}, two batches of every class, got "
-            f"{generated}; set generated={multiple} (--model.generated {multiple})."
-        )
+    rounded = max(step, generated - generated % step)
+    if rounded != generated:
+        batches = "two equal batches"
+        if n_classes:
+            batches += f" of each of {n_classes} classes"
+        say(f"Generating {rounded:,} records per step in place of {generated:,}, for {batches}.")
+    return rounded
 
 
 def _records_of(trainer: L.Trainer) -> PrivateRecords:

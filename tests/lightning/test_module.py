@@ -4,6 +4,8 @@ import lightning as L
 import pytest
 import torch
 from factories import checkpoint_at, ledger_of, privacy, trainer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -169,12 +171,42 @@ def test_run_on_whitened_rows_is_resumed_without_a_release(tmp_path):
         ({"statistic": "rows"}, "statistic"),
         ({"labels": "concat"}, "labels"),
         ({"labels": "none"}, "labels"),
-        ({"generated": 30}, "generated"),
     ],
 )
 def test_options_that_whitened_rows_do_not_have_are_refused(options, name):
     with pytest.raises(InputError, match=name):
         whitened_module(**options)
+
+
+@settings(max_examples=30, deadline=None)
+@given(generated=st.integers(1, 1000), n_classes=st.integers(1, 12))
+def test_two_batches_of_every_class_are_generated(generated, n_classes):
+    generator = PrincipalGenerator(SHAPE, n_classes, size=5, hidden=4)
+    module = whitened_module(generator, generated=generated)
+    step = 2 * n_classes
+    assert module.generated % step == 0
+    assert module.generated >= step
+    if generated >= step:
+        assert generated - step < module.generated <= generated
+
+
+def test_a_line_says_how_many_are_generated(capsys):
+    generator = PrincipalGenerator(SHAPE, 3, size=5, hidden=4)
+    assert whitened_module(generator, generated=500).generated == 498
+    message = capsys.readouterr().err
+    assert "498" in message
+    assert "500" in message
+    whitened_module(generator, generated=498)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+def test_training_by_a_rounded_number(tmp_path):
+    module = whitened_module(generated=37)
+    options = {"max_steps": 1, "enable_checkpointing": False}
+    trainer(tmp_path, **options).fit(module, datamodule=PrivateDataModule("digits"))
+    assert module.generated == 20
+    assert ledger_of(tmp_path).n_releases == 3
 
 
 def test_batch_size_is_needed_where_rows_are_not_whitened():
