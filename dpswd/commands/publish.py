@@ -85,6 +85,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "guarantee": bundle.guarantee.to_dict(),
         "summary": bundle.guarantee.line(),
         "fingerprint": bundle.fingerprint,
+        "left_out": bundle.left_out,
     }
 
 
@@ -95,6 +96,8 @@ def show(result: dict[str, Any]) -> None:
         if not result["n_records"]:
             n_records = "a classifier"
         print(f"Bundle:      {result['bundle']} ({n_records}, {result['n_files']:,} files)")
+        if result["left_out"]:
+            print(f"Left out:    {result['left_out']}")
         fields = "the intended use"
         if result["licence"] is None:
             fields = "license and the intended use"

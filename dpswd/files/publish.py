@@ -7,13 +7,16 @@ on private records. tests/noninterference/test_publish.py compares the bundles o
 byte.
 """
 
+import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml  # type: ignore[import-untyped]
 
 from dpswd._files import atomic_write, check_new
 from dpswd._validate import at_least, choice
@@ -37,8 +40,11 @@ __all__ = ["Bundle", "publish", "reseal"]
 GENERATOR = "generator.pt"
 CLASSIFIER = "classifier.pt"
 
-# Files of a run that a bundle holds as they are.
-_COPIED = (LEDGER, PRIVACY, CONFIG)
+# Files of a run that a bundle holds as they are; the config only without absolute paths.
+_COPIED = (LEDGER, PRIVACY)
+
+# Start of a value that is an absolute path, on any system.
+_ABSOLUTE_PATH = re.compile(r"\s*(?:/|~|\\\\|[A-Za-z]:[\\/])")
 
 # Records of a bundle, unless another number is stated.
 MAX_RECORDS = 10_000
@@ -54,6 +60,8 @@ class Bundle:
         n_files: Number of files, the manifest included.
         guarantee: Guarantee of the records.
         fingerprint: SHA-256 of the manifest; publish it elsewhere, too.
+        left_out: Why ``config.yaml`` of the run is left out; empty if it is in the bundle, or if
+            the run has none.
     """
 
     path: Path
@@ -61,6 +69,7 @@ class Bundle:
     n_files: int
     guarantee: Guarantee
     fingerprint: str
+    left_out: str = ""
 
 
 def publish(
@@ -75,6 +84,9 @@ def publish(
     title: str | None = None,
 ) -> Bundle:
     """Write a bundle of a finished run.
+
+    A ``config.yaml`` with absolute paths is left out, since these may name people and projects. It
+    cannot be edited, as the ledger has its SHA-256.
 
     Args:
         run_dir: Directory of a run with ``generator.pt`` or ``classifier.pt``, ledger and
@@ -120,6 +132,7 @@ def publish(
     _check_weights(model.guarantee_, report, run_dir)
     if n is None:
         n = min(report.records.size, MAX_RECORDS)
+    paths = _absolute_paths(run_dir / CONFIG)
     partial = out.with_name(f"{out.name}.part-{secrets.token_hex(4)}")
     try:
         if isinstance(model, PrivateGenerator):
@@ -128,6 +141,8 @@ def publish(
         else:
             contents = _write_classifier(model, partial)
         _copy(run_dir, partial)
+        if not paths:
+            _copy_file(run_dir / CONFIG, partial)
         if generator and isinstance(model, PrivateGenerator):
             model.save(partial / GENERATOR)
         report = render(partial, title=report.title)  # shows the pictures of this bundle
@@ -144,6 +159,7 @@ def publish(
         n_files=len(manifest.files) + 1,
         guarantee=model.guarantee_,
         fingerprint=manifest.fingerprint,
+        left_out=_why_left_out(paths),
     )
 
 
@@ -275,8 +291,49 @@ def _write_records(
 def _copy(run_dir: Path, folder: Path) -> None:
     """Copy the ledger and what the run states."""
     for name in _COPIED:
-        if (run_dir / name).is_file():
-            atomic_write(folder / name, (run_dir / name).read_bytes())
+        _copy_file(run_dir / name, folder)
+
+
+def _copy_file(path: Path, folder: Path) -> None:
+    """Copy a file to a folder, if there is such a file."""
+    if path.is_file():
+        atomic_write(folder / path.name, path.read_bytes())
+
+
+def _absolute_paths(config: Path) -> list[str]:
+    """Return the keys of a config whose values are absolute paths, as in ``data.root``.
+
+    A file that is no YAML may have paths anywhere, so that its name is returned.
+    """
+    if not config.is_file():
+        return []
+    try:
+        settings = yaml.safe_load(config.read_bytes())
+    except (yaml.YAMLError, RecursionError):
+        return [config.name]
+    return list(_keys_of_paths(settings))
+
+
+def _keys_of_paths(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the keys of a nested config whose values are absolute paths."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _keys_of_paths(entry, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _keys_of_paths(entry, key)
+    elif isinstance(value, str) and _ABSOLUTE_PATH.match(value):
+        yield key
+
+
+def _why_left_out(keys: list[str]) -> str:
+    """Return one sentence on a config that is left out; empty without such keys."""
+    if not keys:
+        return ""
+    return (
+        f"{CONFIG} has absolute paths ({', '.join(keys)}), which may name people or projects, and "
+        f"is left out; its SHA-256 is in {LEDGER}."
+    )
 
 
 def _top_level_files(folder: Path) -> list[str]:

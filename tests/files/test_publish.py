@@ -1,6 +1,7 @@
 """A bundle: what it holds, and what publishing refuses."""
 
 import csv
+import hashlib
 import json
 import shutil
 
@@ -143,6 +144,57 @@ def test_files_that_lie_in_the_run_by_chance_are_not_published(run, tmp_path):
 
 
 # Refusals
+
+
+def with_config(run, directory, text):
+    """A copy of a run whose config has another text, named by the ledger."""
+    shutil.copytree(run, directory)
+    (directory / "config.yaml").write_text(text)
+    lines = []
+    head = ""
+    for line in (directory / "ledger.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        del entry["hash"]
+        if "config_sha256" in entry:
+            entry["config_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        head = digest(head, entry)
+        lines.append(json.dumps(entry | {"hash": head}, sort_keys=True) + "\n")
+    (directory / "ledger.jsonl").write_text("".join(lines))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ("data: {root: /home/alice/clinic}", "data.root"),
+        ("data: {root: ~/clinic}", "data.root"),
+        (r"data: {root: 'C:\alice'}", "data.root"),
+        ("model: {files: [a, /home/alice/b]}", "model.files"),
+        ("{/home/alice", "config.yaml"),
+    ],
+)
+def test_a_config_with_absolute_paths_is_left_out(run, tmp_path, config, key):
+    edited = with_config(run, tmp_path / "run", config)
+    bundle = publish(edited, tmp_path / "bundle", n=4)
+    assert key in bundle.left_out
+    assert not (tmp_path / "bundle" / "config.yaml").exists()
+    assert not verify(tmp_path / "bundle").problems
+    for path in (tmp_path / "bundle").rglob("*.*"):
+        assert b"alice" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("config", ["data: {root: data, classes: [a/b, 1]}", "records: {n: 3}"])
+def test_a_config_without_absolute_paths_is_published(run, tmp_path, config):
+    edited = with_config(run, tmp_path / "run", config)
+    bundle = publish(edited, tmp_path / "bundle", n=4)
+    assert not bundle.left_out
+    assert (tmp_path / "bundle" / "config.yaml").read_text() == config
+    assert not verify(tmp_path / "bundle").problems
+
+
+def test_a_bundle_names_no_path_of_the_machine(run, bundle):
+    for path in bundle.rglob("*.*"):
+        assert str(run.parent).encode() not in path.read_bytes()
 
 
 def check_refused(run, out, message):
