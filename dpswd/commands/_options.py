@@ -291,7 +291,9 @@ def run_directory(
     check_budget(epsilon=budget.get("epsilon", 10.0))
     probability(delta=budget.get("delta", 1e-5))
     if out is None:
-        out = Path("runs") / (Path(data).resolve().stem or "records")
+        from dpswd.data.benchmarks import PREFIX  # imports torch, which the help does without
+
+        out = Path("runs") / (Path(data.removeprefix(PREFIX)).resolve().stem or "records")
     has_ledger = (out / "ledger.jsonl").exists()
     if resume and not has_ledger:
         raise InputError(

@@ -11,10 +11,15 @@ from typing import Any
 from dpswd._arrays import Unreadable
 from dpswd._frames import ARROW_FORMATS
 from dpswd._labels import Labels
-from dpswd._progress import say
 from dpswd.columns import Table
 from dpswd.data.arrow_files import read_arrow
-from dpswd.data.benchmarks import Benchmark, benchmark, benchmark_name, every_fifth
+from dpswd.data.benchmarks import (
+    Benchmark,
+    benchmark,
+    benchmark_name,
+    every_fifth,
+    refuse_two_meanings,
+)
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays
 from dpswd.data.reading import ReadOptions, ReadRecords, data_root, find_path
@@ -89,7 +94,9 @@ def read(
             and ``labels``; also of MedMNIST), a folder of such arrays as ``.npy`` files, or one
             ``.npy`` file; a table in a ``.csv``, ``.parquet`` or ``.feather`` file; or a
             benchmark's name, whose training records are read (see :func:`benchmark`). Paths are
-            relative to the working directory or to ``root``.
+            relative to the working directory or to ``root``. Where a folder has the name of a
+            benchmark, write ``"./mnist"`` for the folder and ``"benchmark:mnist"`` for the
+            benchmark.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         size: Side to which images of a folder are cropped and resized.
         channels: Channels of images of a folder: 1 for grey, 3 for RGB.
@@ -181,6 +188,7 @@ def _read(data: str | Path, options: ReadOptions, unused: Set[str] = frozenset()
     Options that it does not know are refused, except those in ``unused``.
     """
     if benchmark_name(data) is not None:
+        refuse_two_meanings(str(data), options.root)
         return _read_benchmark(str(data), options, unused)
     path = find_path(data, options.root)
     if path is None:
@@ -241,13 +249,11 @@ def _refuse_unknown_options(data: str | Path, options: ReadOptions, known: Set[s
 
 
 def _read_benchmark(data: str, options: ReadOptions, unused: Set[str]) -> ReadRecords:
-    """Read a benchmark, whose name goes before a folder of this name."""
+    """Read a benchmark."""
     known = set(unused)
     if benchmark_name(data) == "CelebA":
         known.add("size")
     _refuse_unknown_options(data, options, known)
-    if Path(data).exists():
-        say(f"{data} is the benchmark of this name; pass ./{data} for the folder.")
     size = options.size
     if size is None:
         size = _FACES_SIZE

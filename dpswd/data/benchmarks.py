@@ -28,6 +28,12 @@ _NAMES = {  # what a user writes, and the name in reports
     "cifar10": "CIFAR10",
     "celeba": "CelebA",
 }
+# What stands before the name of a benchmark where a folder or a file has this name, too.
+PREFIX = "benchmark:"
+
+# Benchmarks that lie in a directory of their name.
+_IN_OWN_DIRECTORY = ("MNIST", "FashionMNIST", "USPS")
+
 # MD5 of the files that torchvision reads, as torchvision states it of what it fetches
 _OFFICIAL = {
     "MNIST/raw/train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb",),
@@ -91,10 +97,42 @@ class Benchmark:
 
 
 def benchmark_name(name: Any) -> str | None:
-    """Return the name in reports of a benchmark, ``None`` for anything else."""
+    """Return the name in reports of a benchmark, ``None`` for anything else.
+
+    The name may start with ``benchmark:``.
+    """
     if not isinstance(name, str):
         return None
-    return _NAMES.get(name.lower())
+    return _NAMES.get(name.lower().removeprefix(PREFIX))
+
+
+def refuse_two_meanings(data: str, root: str | Path | None) -> None:
+    """Refuse the name of a benchmark that is the path of a folder or file, too.
+
+    The directory in which the benchmark itself lies does not count.
+
+    Args:
+        data: The name of a benchmark; one that starts with ``benchmark:`` has one meaning.
+        root: Directory of the data sets.
+
+    Raises:
+        InputError: If a folder or file of this name lies in the working directory or in ``root``.
+    """
+    if data.lower().startswith(PREFIX):
+        return
+    for folder, path in (("./", Path(data)), ("", data_root(root) / data)):
+        if not path.exists() or _is_own_directory(path, str(benchmark_name(data)), root):
+            continue
+        raise InputError(
+            f"Expected one meaning of {data}, got two: the benchmark, and the path {folder}{path}; "
+            f"write {PREFIX}{data} for the benchmark, or {folder}{path} for the path."
+        )
+
+
+def _is_own_directory(path: Path, name: str, root: str | Path | None) -> bool:
+    """Return whether a path is the directory in which a benchmark lies."""
+    directory = data_root(root) / name
+    return name in _IN_OWN_DIRECTORY and directory.exists() and path.samefile(directory)
 
 
 def benchmark(
@@ -111,7 +149,8 @@ def benchmark(
         name: ``"digits"`` (1,438 and 359 scans of 8 x 8, which ship with scikit-learn), ``"mnist"``
             and ``"fashion"`` (60,000 and 10,000 of 28 x 28), ``"usps"`` (7,291 and 2,007 of
             16 x 16), ``"cifar10"`` (50,000 and 10,000 of 32 x 32) or ``"celeba"`` (faces without
-            classes, of a folder ``celeba64``, every fifth by name for testing).
+            classes, of a folder ``celeba64``, every fifth by name for testing); perhaps with
+            ``benchmark:`` in front.
         root: Directory of the data sets; ``DPSWD_DATA`` or ``./data`` if not given.
         download: Let torchvision fetch missing files.
         size: Side to which faces are resized.

@@ -9,7 +9,8 @@ from factories import answer, refused, untouched, write_images
 
 from dpswd.commands.main import main
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "0.4"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures" / "0.4"
 IMAGES = "generate photos --size 8 --channels 1 --delta 1e-3 --out run"
 TABLE = "generate people.csv --bounds bounds.csv --target sick --classes no yes --out run"
 ACCOUNT = "account --dim 40 --n-projections 80 --sample-size 64 --batch-size 16 --delta 1e-5"
@@ -97,6 +98,44 @@ def test_a_mistake_of_fit_changes_nothing(folder, capfd, arguments, words):
     with untouched(folder):
         sentence = refused(capfd, *arguments.split())
     assert words in sentence
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "generate digits",
+        "forecast digits",
+        "evaluate rows.npz digits",
+        "evaluate digits rows.npz",
+        "adapt digits rows.npz",
+        "adapt rows.npz digits",
+        "attack digits rows.npz photos",
+        "attack rows.npz digits photos",
+        "attack rows.npz photos digits",
+        f"predict {FIXTURES}/classifier.pt digits --out predicted.csv",
+        "fit --config digits_fit.yaml",
+    ],
+)
+def test_a_word_with_two_meanings_is_refused_by_every_command(folder, capfd, arguments):
+    """A folder may hold private records, and must not be taken for a public benchmark."""
+    labels = np.arange(24) % 2
+    np.savez("rows.npz", images=np.random.default_rng(0).random((24, 8, 8)), labels=labels)
+    shutil.copytree("photos", "digits")
+    text = (ROOT / "tests" / "fit.yaml").read_text()
+    Path("digits_fit.yaml").write_text(text)
+    arguments = arguments.replace("digits_fit.yaml", "digits_fit.yaml --data.path digits")
+    with untouched(folder):
+        sentence = refused(capfd, *arguments.split())
+    assert "one meaning of digits" in sentence
+    assert "write benchmark:digits for the benchmark, or ./digits for the path" in sentence
+
+
+def test_a_benchmark_beside_a_folder_of_its_name(folder, capfd):
+    shutil.copytree("photos", "digits")
+    answer(capfd, *"generate benchmark:digits -n 20".split())
+    assert Path("runs/digits/synthetic.npz").is_file()
+    test = "runs/digits/synthetic.npz benchmark:digits --classifiers logreg"
+    assert answer(capfd, "evaluate", *test.split())["public"]
 
 
 def test_facts_taken_are_named_by_options(folder, capfd):

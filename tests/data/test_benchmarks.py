@@ -8,7 +8,7 @@ import pytest
 from factories import write_idx, write_images
 
 from dpswd import InputError
-from dpswd.data import benchmark, benchmarks, read
+from dpswd.data import benchmark, benchmarks, read, read_public
 
 
 @pytest.fixture
@@ -37,12 +37,33 @@ def test_digits():
         benchmark("imagenet")
 
 
-def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch, capsys):
+def test_a_folder_with_the_name_of_a_benchmark(tmp_path, monkeypatch):
     write_images(tmp_path, {"digits/1.png": np.zeros((8, 8))})
     monkeypatch.chdir(tmp_path)
-    assert len(read("digits")) == 1438
-    assert "pass ./digits for the folder" in capsys.readouterr().err
+    for reader in (read, read_public):
+        with pytest.raises(InputError, match=r"benchmark:digits .*or \./digits for the path"):
+            reader("digits")
+    assert len(read("benchmark:digits")) == 1438
     assert len(read("./digits")) == 1
+
+
+def test_a_folder_of_this_name_under_the_root(tmp_path):
+    write_images(tmp_path, {"digits/1.png": np.zeros((8, 8))})
+    with pytest.raises(InputError, match=f"or {tmp_path}/digits for the path"):
+        read("digits", root=tmp_path)
+    assert len(read("benchmark:digits", root=tmp_path)) == 1438
+
+
+def test_the_directory_of_a_benchmark_is_no_second_meaning(idx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(read("MNIST", root=tmp_path)) == len(read("MNIST", root=".")) == 5
+    with pytest.raises(InputError, match="one meaning of MNIST"):
+        read("MNIST", root=tmp_path / "data")  # the directory of the benchmark is another one
+
+
+@pytest.mark.parametrize("name", ["digits", "Digits", "benchmark:digits", "Benchmark:DIGITS"])
+def test_spellings_of_a_benchmark(name):
+    assert benchmark(name).name == read(name).name == "digits"
 
 
 def test_mnist(idx, tmp_path):
