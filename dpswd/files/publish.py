@@ -301,9 +301,10 @@ def _copy_file(path: Path, folder: Path) -> None:
 
 
 def _absolute_paths(config: Path) -> list[str]:
-    """Return the keys of a config whose values are absolute paths, as in ``data.root``.
+    """Return the keys of a config whose values are absolute paths.
 
-    A file that is no YAML may have paths anywhere, so that its name is returned.
+    A key is as ``data.root``. A file that is no YAML may have paths anywhere, so that its name is
+    returned.
     """
     if not config.is_file():
         return []

@@ -413,9 +413,10 @@ def _check_whitened(choices: _Choices, batch_size: int | None, labels: str, n_cl
 
 
 def _two_batches_of_each(generated: int, n_classes: int) -> int:
-    """Return the number of generated records of a step: two equal batches of every class.
+    """Return the number of generated records of a step.
 
-    The number is rounded down, but to no less than one record in each batch, and a line says so.
+    They are two equal batches of every class. The number is rounded down, but to no less than one
+    record in each batch, and a line says so.
     """
     step = 2 * max(1, n_classes)
     rounded = max(step, generated - generated % step)
