@@ -360,8 +360,8 @@ def _mean_square(rows: Array, precision: Array) -> float:
 def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
     """Return one sentence on what was done and why."""
     move = (
-        f"from source to target, classes moved by {shift:.3g} times the distance between classes "
-        "(mean squares)"
+        f"the target's classes lie away from those of the source by {shift:.3g} times the "
+        "distance between classes (mean squares)"
     )
     if adapted:
         return f"Adapted: {move}."

@@ -183,11 +183,13 @@ def show(result: dict[str, Any]) -> None:
         print("mu       none")
     else:
         print(
-            f"mu       {result['mu']:.5g}   regret {result['regret']:.2g}, the largest error of mu "
-            "in an attacker's error rates"
+            f"mu       {result['mu']:.5g}   an attacker's error rates are those of mu, within "
+            f"{result['regret']:.2g} (regret)"
         )
-    soundness = "sound" if result["sound"] else "NOT SOUND"
-    print(f"account  {result['accountant']}, bound {result['bound']}, {soundness}")
+    soundness = "NOT SOUND: epsilon and mu are not proven"
+    if result["sound"]:
+        soundness = "sound: epsilon and mu are proven"
+    print(f"account  {result['accountant']}, bound {result['bound']}; {soundness}")
     for caveat in result["caveats"]:
         print(f"warning  {caveat}")
     for assumption in result["assumptions"]:

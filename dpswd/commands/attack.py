@@ -165,8 +165,9 @@ def _in_order(
 def show(result: dict[str, Any]) -> None:
     print(result["note"])
     print(
-        f"{result['n_members']:,} members, {result['n_non_members']:,} non-members, reference of "
-        f"{result['n_reference']:,}, {result['n_synthetic']:,} synthetic records"
+        f"{result['n_members']:,} members (records of the run), {result['n_non_members']:,} "
+        f"non-members and {result['n_reference']:,} others to compare with, "
+        f"{result['n_synthetic']:,} synthetic records"
     )
     print(f"{'attack':<16}{'AUC':>7}{'95 % interval':>18}{'members found':>17}{'interval':>18}")
     for row in result["attacks"]:

@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     out: Path = arguments.out
     if out.suffix not in (".yaml", ".yml"):
-        raise InputError(f"Expected FILE.yaml as --out, got {out.name}.")
+        raise InputError(f"Expected FILE.yaml as --out, got {out.name}; pass {out.stem}.yaml.")
     check_new(out)
     columns, kinds_of_types = _cells_of(arguments.table)
     if arguments.target is not None and columns.pop(arguments.target, None) is None:
@@ -72,7 +72,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
-    return {"out": str(out), "columns": list(drafts), "to_confirm": to_confirm}
+    return {
+        "out": str(out),
+        "columns": list(drafts),
+        "to_confirm": to_confirm,
+        "target": arguments.target,
+    }
 
 
 def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -96,6 +101,10 @@ def show(result: dict[str, Any]) -> None:
         "Next: correct the facts, delete each line draft: true, then pass the file to generate as "
         "--columns."
     )
+    if result["target"] is None:
+        print(
+            "If a column has the classes, make the draft with --target COLUMN, which leaves it out."
+        )
 
 
 def _stated_kinds(pairs: Sequence[str], names: Sequence[str]) -> dict[str, str]:

@@ -90,9 +90,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
     directory = arguments.out
     if directory is None:
-        directory = Path(arguments.synthetic).resolve().parent
+        directory = Path(arguments.synthetic).parent
         if not public:
-            directory = Path("private") / directory.name
+            directory = Path("private") / directory.resolve().name
     weights = None
     if arguments.fid:
         weights = arguments.weights
@@ -239,7 +239,8 @@ def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Reco
 
 
 def show(result: dict[str, Any]) -> None:
-    print(result["note"])
+    if not result["public"]:
+        print(result["note"])
     if result["rows"]:
         _show_accuracies(result["rows"], result["real_rows"])
     else:
@@ -257,6 +258,7 @@ def show(result: dict[str, Any]) -> None:
         print(summary(result["nearest"], result["reference"]))
     if "fid" in result:
         print(f"FID {result['fid']:.2f}")
+    print(f"In words: {result['verdict']}")
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(f"{result['files'][1]} shows real records: do not publish it.")
@@ -291,8 +293,8 @@ def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float
         print(f"Synthetic or real, AUC (0.5: cannot be told apart, 1: always): {numbers}")
     if propensity is not None:
         print(
-            f"Synthetic or real, pMSE {propensity['pmse']:.4f}, {propensity['ratio']:.1f} times "
-            "that of equal laws"
+            f"Synthetic or real, pMSE {propensity['pmse']:.4f}: {propensity['ratio']:.1f} times "
+            "that of two sets of real records"
         )
 
 

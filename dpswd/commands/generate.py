@@ -196,6 +196,7 @@ def generate(
         "n_synthetic": n,
         "synthetic": drawn,
         "expected": expectation,
+        "released": structure.releases_in_words,
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),
         "in_words": estimator.summary_,
@@ -257,6 +258,7 @@ def _write(
 def show(result: dict[str, Any]) -> None:
     print(result["in_words"])
     print(result["expected"])
+    print(result["released"])
     print(f"{result['synthetic']}.")
     print(f"Files:     {', '.join(result['files'])}")
     if result["pictures"]:

@@ -109,7 +109,8 @@ def _run(arguments: list[str]) -> int:
     options, unknown = _parser(arguments).parse_known_args(arguments)
     if unknown:
         raise InputError(
-            f"Expected options listed by dpswd {options.command} --help, got {' '.join(unknown)}."
+            f"Expected what dpswd {options.command} --help lists, got {' '.join(unknown)}, too; "
+            "leave it out."
         )
     command = _command(options.command)
     try:

@@ -23,6 +23,7 @@ from dpswd.evaluation.fidelity import fidelity
 from dpswd.evaluation.images import image_features, random_convolutions
 from dpswd.evaluation.nearest import halves, nearest_real
 from dpswd.evaluation.two_sample import propensity, two_sample_test
+from dpswd.evaluation.verdict import verdict
 from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import Records
 
@@ -71,8 +72,9 @@ def evaluate(
         :func:`~dpswd.evaluation.two_sample.two_sample_test`; for tables ``"propensity"`` of
         :func:`~dpswd.evaluation.two_sample.propensity`; ``"nearest"`` of
         :func:`~dpswd.evaluation.nearest.nearest_real`, in ``train`` or in one half of the test
-        records; and ``"fidelity"``, of images in the features of
-        :func:`~dpswd.evaluation.images.random_convolutions`.
+        records; ``"fidelity"``, of images in the features of
+        :func:`~dpswd.evaluation.images.random_convolutions`; and ``"verdict"``, which says in
+        words what these figures mean (:func:`~dpswd.evaluation.verdict.verdict`).
 
     Raises:
         InputError: If the shapes differ or a classifier is unknown.
@@ -129,6 +131,10 @@ def evaluate(
     with working("Comparing the distributions", shown=progress):
         compared = (_compared(synthetic), _compared(test))
         result["fidelity"] = fidelity(*compared, columns=not is_image)
+    n_classes = 0
+    if classes:
+        n_classes = len(test.labels.unique())
+    result["verdict"] = verdict(result, n_classes=n_classes, is_image=is_image)
     return result
 
 

@@ -107,8 +107,8 @@ def summary(figures: dict[str, Any], reference: str) -> str:
     """
     return (
         f"Copies: {100 * figures['close']:.1f} % of the synthetic records are close to a single "
-        f"record of {reference}, against 1.0 % of held-out real records. More than that shows "
-        "copies; less does not show privacy, which only the guarantee of the run does.\n"
+        f"record of {reference}; of held-out real records, 1.0 % are. A larger part shows copies. "
+        "A smaller one does not show privacy: only the guarantee of the run does.\n"
         f"Median distance to the nearest record: {figures['synthetic']:.3f} of synthetic records, "
         f"{figures['real']:.3f} of held-out real ones."
     )

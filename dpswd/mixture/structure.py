@@ -77,7 +77,7 @@ _FARTHEST_RATIO = 2.0
 # What each release has, for the table of the forecast.
 _DESCRIPTIONS = {
     "columns": "distribution of every column",
-    "overall": "mean and size of all records",
+    "overall": "mean and spread of all records",
     "tones": "shares of pixels at each level of brightness",
     "means": "mean of every class",
     "moments": "variety within classes",
@@ -242,8 +242,19 @@ class Structure:
             remedy = f"class means need {times:,} times as many records, or a larger budget"
             return f"Expect noise: {remedy}."
         if self.is_diagonal:
-            return f"Expect class means and variances of single columns ({self._size_line()})."
-        return f"{self._kind_of_records()} ({self._size_line()})."
+            return "Expect class means and variances of single columns."
+        return f"{self._kind_of_records()}."
+
+    @property
+    def releases_in_words(self) -> str:
+        """What is released, in one line."""
+        descriptions = []
+        for name in self.releases:
+            description = _DESCRIPTIONS[name]
+            if name == "cell_means" and self.n_rounds > 1:
+                description += f" (in {self.n_rounds} rounds)"
+            descriptions.append(description)
+        return f"Released with noise: {'; '.join(descriptions)}."
 
     @property
     def expectation(self) -> str:
@@ -314,10 +325,12 @@ class Structure:
     def _sharpness_line(self) -> str:
         """Say how sharp the images are, as a smaller image that is enlarged."""
         height, width = self.sample_shape[1:]
-        line = (
-            f"They are as sharp as images of {self.size} x {self.size} pixels that are enlarged to "
-            f"{height} x {width}"
-        )
+        line = "They are as sharp as the records"
+        if self.size < max(height, width):
+            line = (
+                f"They are as sharp as images of {self.size} x {self.size} pixels that are "
+                f"enlarged to {height} x {width}"
+            )
         if self._is_colour:
             return f"{line}; the finer grain is random."
         return f"{line}."
@@ -406,18 +419,15 @@ class Structure:
             lines.append(self._column_line(self.column_signal))
         if self.size and self.n_classes > 1:
             lines += self._result_lines()
-        lines.append(self.verdict)
+        lines += [*self._cell_lines(), self.verdict]
         return "\n".join(lines)
 
-    def _size_line(self) -> str:
-        """Return the numbers of releases, cells and bins."""
-        line = f"{self.n_releases} releases"
-        if self.n_cells > 1:
-            divided = "each class is" if self.n_classes > 1 else "the records are"
-            line += f"; {divided} cut into {self.n_cells} cells"
-        if self.n_bins:
-            line += f"; each column has at most {self.n_bins} bins"
-        return line
+    def _cell_lines(self) -> list[str]:
+        """Return the number of cells, where there are several."""
+        if self.n_cells == 1:
+            return []
+        divided = "Each class is" if self.n_classes > 1 else "The records are"
+        return [f"{divided} cut into {self.n_cells} cells."]
 
     def _table_lines(self) -> list[str]:
         """Return a line for each release, and one on the surviving directions.
@@ -428,9 +438,11 @@ class Structure:
         for name, share in self.shares.items():
             ratio = self.signal_to_noise[name]
             lines.append(f"{name:<14}{share:>7.0%}{ratio:>16.2f}   {_DESCRIPTIONS[name]}")
-        lines.append("share: of the budget; squares of mu add up over the releases.")
         lines.append(
-            "signal / noise: of one number of the release, on average; leading ones are far better."
+            "share: part of the squared mu of the budget, which adds up over the releases."
+        )
+        lines.append(
+            "signal / noise: of an average number of the release; the largest ones have far more."
         )
         survival = f"Directions of variety above the noise: {self.n_surviving} of {self.dim}."
         if self.is_diagonal:
@@ -463,9 +475,8 @@ class Structure:
             return []
         reached = ", ".join(str(result) for result in results)
         return [
-            "Public images with 10 classes, where guessing is right for 10 %, and a similar "
-            "signal: a logistic",
-            f"regression that was trained on synthetic ones is right for {reached}.",
+            "On public images of 10 classes with a similar signal, a logistic regression that was "
+            f"trained on synthetic images is right for {reached}. Guessing is right for 10 %."
         ]
 
 

@@ -1,0 +1,169 @@
+"""What the figures of an evaluation mean, in words.
+
+The thresholds are those of docs/howto/evaluate.md. They are the same for images, vectors and
+tables.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["verdict"]
+
+# Part of the gain over guessing by real records that synthetic ones give, from which on a
+# classifier learns nearly as much from them, most of it, or a small part.
+_NEARLY_AS_MUCH = 0.95
+_MOST = 0.5
+_A_PART = 0.1
+# Points by which training on real records must exceed guessing: below, there is nothing to learn.
+_LEAST_GAIN = 5.0
+# AUC up to which a classifier hardly tells synthetic records from real ones, and from which on it
+# nearly always does.
+_HARDLY = 0.6
+_NEARLY_ALWAYS = 0.9
+# Recall, over that of real halves, below which synthetic records lack variety.
+_LEAST_VARIETY = 0.5
+# Part of the synthetic records that are close to a single real one, above which they look copied.
+# 0.01 is expected, and more by chance if few real records are held out.
+_COPIES = 0.2
+
+
+def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
+    """Return what the figures mean and what to do, in a few sentences.
+
+    Accuracies are balanced ones, means of the classes, of the best classifier on each side.
+
+    Args:
+        result: Figures of :func:`dpswd.evaluation.evaluate`.
+        n_classes: Number of classes of the test records.
+        is_image: Whether the records are images.
+
+    Example:
+        >>> import textwrap
+        >>> figures = {
+        ...     "rows": [{"balanced_accuracy": 94.1}],
+        ...     "real_rows": [{"balanced_accuracy": 96.5, "n_train": 1438}],
+        ...     "two_sample": {"cnn": 0.58},
+        ...     "fidelity": {"recall": 0.8, "halves": {"recall": 0.9}},
+        ...     "nearest": {"close": 0.0},
+        ... }
+        >>> print(textwrap.fill(verdict(figures, n_classes=10, is_image=True), 88))
+        A classifier learns nearly as much from these records as from real ones: it is right for
+        94.1 % (mean of the classes), 2.4 points less than after 1,438 real records and 84.1
+        points more than by guessing. A classifier can hardly tell them from real records (AUC
+        0.58). Use them in place of real records to train and to test programs; the picture
+        shows whether they look real.
+    """
+    accuracy = _best(result["rows"])
+    real_accuracy = _best(result["real_rows"])
+    n_real = max((row["n_train"] for row in result["real_rows"]), default=0)
+    guessing = 100 / max(1, n_classes)
+    kept = None
+    if accuracy is not None and real_accuracy is not None:
+        gain = real_accuracy - guessing
+        if gain >= _LEAST_GAIN:
+            kept = (accuracy - guessing) / gain
+    areas = [area for area in result["two_sample"].values() if area is not None]
+    is_recognised = max(areas, default=0.0) >= _NEARLY_ALWAYS
+    lacks_variety = _lacks_variety(result["fidelity"])
+    sentences = []
+    if accuracy is not None and n_classes > 1:
+        sentences.append(_of_accuracy(accuracy, real_accuracy, n_real, guessing, kept))
+    if areas:
+        sentences.append(_of_two_samples(max(areas)))
+    if lacks_variety:
+        sentences.append("They have less than half of the variety of real records.")
+    nearest = result["nearest"]
+    if nearest is not None and nearest["close"] > _COPIES:
+        sentences.append(
+            f"{nearest['close']:.0%} of them look like copies of single real records: find out why "
+            "before you publish them."
+        )
+    elif not areas:
+        sentences.append("Pass at least 20 real records to learn more.")
+    else:
+        is_weak = kept is not None and kept < _NEARLY_AS_MUCH
+        sentences.append(_advice(is_weak, is_recognised or lacks_variety, is_image))
+    return " ".join(sentences)
+
+
+def _best(rows: Sequence[dict[str, Any]]) -> float | None:
+    """Return the best balanced accuracy in percent; ``None`` without classifiers."""
+    return max((row["balanced_accuracy"] for row in rows), default=None)
+
+
+def _lacks_variety(fidelity: dict[str, Any]) -> bool:
+    """Return whether recall is far below that of real halves."""
+    recall = fidelity.get("recall")
+    real_recall = fidelity.get("halves", {}).get("recall")
+    if recall is None or real_recall is None:
+        return False
+    return bool(recall < _LEAST_VARIETY * real_recall)
+
+
+def _of_accuracy(
+    accuracy: float, real_accuracy: float | None, n_real: int, guessing: float, kept: float | None
+) -> str:
+    """Say what a classifier learns from the records, beside real records and guessing."""
+    real_records = f"{n_real:,} real records"
+    right = f"it is right for {accuracy:.1f} % (mean of the classes)"
+    gain = f"{_points(accuracy - guessing)} than by guessing"
+    if real_accuracy is None:
+        return f"A classifier learns from these records: {right}, {gain}."
+    if kept is None:
+        return (
+            f"Even real records teach a classifier hardly more than guessing: {right}, and after "
+            f"{real_records} for {real_accuracy:.1f} %."
+        )
+    if kept >= _NEARLY_AS_MUCH:
+        learned = "A classifier learns nearly as much from these records as from real ones"
+    elif kept >= _MOST:
+        learned = "A classifier learns most of what real records teach it"
+    elif kept >= _A_PART:
+        learned = "A classifier learns less than half of what real records teach it"
+    else:
+        learned = "A classifier learns next to nothing from these records"
+    loss = f"{_points(accuracy - real_accuracy)} than after {real_records}"
+    return f"{learned}: {right}, {loss} and {gain}."
+
+
+def _points(difference: float) -> str:
+    """Return a difference of percentages, as in "2.4 points less"."""
+    direction = "less" if difference < 0 else "more"
+    return f"{abs(difference):.1f} points {direction}"
+
+
+def _of_two_samples(area: float) -> str:
+    """Say whether a classifier tells synthetic records from real ones."""
+    if area <= _HARDLY:
+        return f"A classifier can hardly tell them from real records (AUC {area:.2f})."
+    if area < _NEARLY_ALWAYS:
+        return f"A classifier often tells them from real records (AUC {area:.2f})."
+    return f"A classifier nearly always tells them from real records (AUC {area:.2f})."
+
+
+def _advice(is_weak: bool, differs: bool, is_image: bool) -> str:
+    """Say what to use the records for, or what would make them better.
+
+    Args:
+        is_weak: Whether a classifier learns less from them than from real records.
+        differs: Whether they are recognised nearly always, or lack variety.
+        is_image: Whether they are images.
+    """
+    if is_weak:
+        remedies = "more records, a larger budget, fewer columns or fewer classes"
+        if is_image:
+            remedies = (
+                "more records, a larger budget or fewer classes, and --shapes for drawings on a "
+                "plain ground"
+            )
+        return f"What helps: {remedies}."
+    if differs:
+        change = "smaller pictures" if is_image else "fewer columns"
+        return (
+            "Use them to train and to test programs, and not where each of them has to look real. "
+            f"What helps: more records, a larger budget or {change}."
+        )
+    use = "Use them in place of real records to train and to test programs"
+    if is_image:
+        return f"{use}; the picture shows whether they look real."
+    return f"{use}."

@@ -1,0 +1,139 @@
+"""What an evaluation says in words, for images, vectors and tables."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from factories import answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpswd.commands.main import main
+from dpswd.data import benchmark, every_fifth
+from dpswd.evaluation import evaluate
+from dpswd.evaluation.verdict import verdict
+from dpswd.records import Records
+
+DIGITS = benchmark("digits")
+LEARNED = ["next to nothing", "less than half", "most of what", "nearly as much"]
+
+
+def figures(accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01):
+    real_rows = [] if real is None else [{"balanced_accuracy": real, "n_train": 100}]
+    return {
+        "rows": [{"balanced_accuracy": accuracy}, {"balanced_accuracy": accuracy / 2}],
+        "real_rows": real_rows,
+        "two_sample": {} if area is None else {"logreg": 0.5, "cnn": area},
+        "fidelity": {"recall": recall, "halves": {"recall": 0.8}},
+        "nearest": {"close": close},
+    }
+
+
+def words(is_image=True, **changes):
+    return verdict(figures(**changes), n_classes=10, is_image=is_image)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"accuracy": 95.0}, "nearly as much"),
+        ({"accuracy": 90.8}, "nearly as much"),  # 95 % of the 85 points above guessing
+        ({"accuracy": 90.7}, "most of what"),
+        ({"accuracy": 52.5}, "most of what"),
+        ({"accuracy": 52.4}, "less than half"),
+        ({"accuracy": 18.5}, "less than half"),
+        ({"accuracy": 18.4}, "next to nothing"),
+        ({"accuracy": 8.0}, "87.0 points less than after 100 real records and 2.0 points less"),
+        ({"accuracy": 97.0}, "2.0 points more than after 100 real records"),
+        ({"real": 14.0}, "Even real records teach a classifier hardly more than guessing"),
+        ({"real": None}, "A classifier learns from these records: it is right for 90.0 %"),
+        ({"area": 0.6}, "can hardly tell them from real records (AUC 0.60)"),
+        ({"area": 0.61}, "often tells"),
+        ({"area": 0.9}, "nearly always tells"),
+        ({"recall": 0.39}, "less than half of the variety"),
+        ({"close": 0.21}, "21% of them look like copies"),
+        ({"area": None}, "at least 20 real records"),
+    ],
+)
+def test_each_sentence_follows_from_its_threshold(changes, sentence):
+    assert sentence in words(**changes)
+    if "copies" in sentence or "variety" in sentence:
+        assert sentence not in words()
+
+
+@pytest.mark.parametrize(
+    ("changes", "image", "rows"),
+    [
+        ({"accuracy": 60.0}, "--shapes", "fewer columns"),
+        ({"accuracy": 94.0, "area": 0.95}, "smaller pictures", "fewer columns"),
+        ({"accuracy": 94.0}, "in place of real records", "in place of real records"),
+    ],
+)
+def test_the_last_sentence_says_what_to_do(changes, image, rows):
+    assert image in words(**changes)
+    assert rows in words(is_image=False, **changes)
+    assert "picture" not in words(is_image=False, **changes)
+
+
+PART = st.floats(0, 1)
+PERCENT = st.floats(0, 100)
+
+
+@settings(max_examples=100, deadline=None)
+@given(low=PERCENT, high=PERCENT, real=st.floats(15, 100), area=PART, recall=PART, close=PART)
+def test_better_accuracy_is_never_described_as_worse(low, high, real, area, recall, close):
+    low, high = sorted([low, high])
+    ranks = []
+    for accuracy in (low, high):
+        text = words(accuracy=accuracy, real=real, area=area, recall=recall, close=close)
+        assert text.endswith(".")
+        ranks.append([phrase in text for phrase in LEARNED].index(True))
+    assert ranks == sorted(ranks)
+
+
+def table(n, seed, shift=0.0):
+    random = np.random.default_rng(seed)
+    labels = torch.from_numpy(random.integers(2, size=n))
+    values = torch.from_numpy(random.normal(size=(n, 4))).float()
+    values[:, 0] += 4 * labels + shift
+    return Records(values, labels)
+
+
+def noise_like(records):
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(records.floats().shape, generator=generator)
+    return Records(values, records.labels.roll(1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["images", "rows"])
+def test_real_records_are_praised_and_noise_is_not(kind):
+    real, synthetic = table(400, 0), table(400, 1)
+    if kind == "images":
+        synthetic, real = every_fifth(DIGITS.train)
+    options = {"classifiers": ["logreg"]}
+    praise = evaluate(synthetic, real, **options)["verdict"]
+    assert "nearly as much" in praise
+    assert "hardly tell" in praise
+    assert "Use them in place of real records" in praise
+    blame = evaluate(noise_like(synthetic), real, **options)["verdict"]
+    assert "next to nothing" in blame
+    assert "nearly always tells" in blame
+    assert "What helps" in blame
+
+
+def test_records_without_classes_have_a_verdict():
+    text = evaluate(table(300, 1, shift=8.0), table(300, 0), classes=False)["verdict"]
+    assert text.startswith("A classifier nearly always tells")
+
+
+def test_the_command_prints_the_verdict_of_a_table(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("made", 0), ("real", 1)):
+        records = table(200, seed)
+        frame = pd.DataFrame(records.values.numpy(), columns=list("abcd"))
+        frame.assign(sick=records.labels.numpy()).to_csv(f"{name}.csv", index=False)
+    arguments = ["evaluate", "made.csv", "real.csv", "--target", "sick", "--classifiers", "logreg"]
+    text = answer(capfd, *arguments, "--out", "one")["verdict"]
+    assert main([*arguments, "--out", "two"]) == 0
+    assert f"In words: {text}" in capfd.readouterr().out
