@@ -158,13 +158,14 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
                 "out."
             )
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
+    command = "adapt" if arguments.adapt else "generate"
     return _PublicFacts(
         records.shape,
         records.n_entries,
         records.n_classes,
         records.bounds,
         f"From {arguments.data}: {records.n_entries:,} records of shape {records.shape}, "
-        f"{records.n_classes or 'no'} classes. The forecast reads nothing else. dpswd generate "
+        f"{records.n_classes or 'no'} classes. The forecast reads nothing else. dpswd {command} "
         "treats these facts as public, too.",
     )
 
