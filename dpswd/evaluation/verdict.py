@@ -57,17 +57,17 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
     real_accuracy = _best(result["real_rows"])
     n_real = max((row["n_train"] for row in result["real_rows"]), default=0)
     guessing = 100 / max(1, n_classes)
-    kept = None
+    part = None
     if accuracy is not None and real_accuracy is not None:
         gain = real_accuracy - guessing
         if gain >= _LEAST_GAIN:
-            kept = (accuracy - guessing) / gain
+            part = (accuracy - guessing) / gain
     areas = [area for area in result["two_sample"].values() if area is not None]
     is_recognised = max(areas, default=0.0) >= _NEARLY_ALWAYS
     lacks_variety = _lacks_variety(result["fidelity"])
     sentences = []
     if accuracy is not None and n_classes > 1:
-        sentences.append(_of_accuracy(accuracy, real_accuracy, n_real, guessing, kept))
+        sentences.append(_of_accuracy(accuracy, real_accuracy, n_real, guessing, part))
     if areas:
         sentences.append(_of_two_samples(max(areas)))
     if lacks_variety:
@@ -81,7 +81,7 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
     elif not areas:
         sentences.append("Pass at least 20 real records to learn more.")
     else:
-        is_weak = kept is not None and kept < _NEARLY_AS_MUCH
+        is_weak = part is not None and part < _NEARLY_AS_MUCH
         sentences.append(_advice(is_weak, is_recognised or lacks_variety, is_image))
     return " ".join(sentences)
 
@@ -101,7 +101,7 @@ def _lacks_variety(fidelity: dict[str, Any]) -> bool:
 
 
 def _of_accuracy(
-    accuracy: float, real_accuracy: float | None, n_real: int, guessing: float, kept: float | None
+    accuracy: float, real_accuracy: float | None, n_real: int, guessing: float, part: float | None
 ) -> str:
     """Say what a classifier learns from the records, beside real records and guessing."""
     real_records = f"{n_real:,} real records"
@@ -109,16 +109,16 @@ def _of_accuracy(
     gain = f"{_points(accuracy - guessing)} than by guessing"
     if real_accuracy is None:
         return f"A classifier learns from these records: {right}, {gain}."
-    if kept is None:
+    if part is None:
         return (
             f"Even real records teach a classifier hardly more than guessing: {right}, and after "
             f"{real_records} for {real_accuracy:.1f} %."
         )
-    if kept >= _NEARLY_AS_MUCH:
+    if part >= _NEARLY_AS_MUCH:
         learned = "A classifier learns nearly as much from these records as from real ones"
-    elif kept >= _MOST:
+    elif part >= _MOST:
         learned = "A classifier learns most of what real records teach it"
-    elif kept >= _A_PART:
+    elif part >= _A_PART:
         learned = "A classifier learns less than half of what real records teach it"
     else:
         learned = "A classifier learns next to nothing from these records"
