@@ -2,7 +2,7 @@
 
 The package index shows the README without the files beside it. With the address of the repository
 (``DPSWD_REPOSITORY``, or what GitHub sets in its workflows) relative links and pictures become
-absolute. Without one, a link becomes its text, and a picture is left out.
+absolute. Without one, a link becomes its text and the name of its file, and a picture is left out.
 """
 
 import os
@@ -33,7 +33,7 @@ def with_absolute_links(text: str, address: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         mark, words, target = match.groups()
         if not address:
-            return "" if mark else words
+            return "" if mark else f"{words} (`{target}`)"
         kind = "raw" if mark else "blob"
         return f"{mark}[{words}]({address}/{kind}/main/{target})"
 
