@@ -173,6 +173,26 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         >>> loss(torch.randn(64, 5), public).backward()
         >>> public.grad.shape, loss.n_releases
         (torch.Size([32, 5]), 1)
+
+        A plain loop: a release is paid for by the budget, and :meth:`distance` to it is free, for
+        any number of steps.
+
+        >>> import tempfile
+        >>> from dpswd import Budget
+        >>> records = PrivateRecords(torch.rand(256, 5))
+        >>> features = torch.nn.Tanh()  # maps private and generated records to rows
+        >>> network = torch.nn.Linear(2, 5)
+        >>> loss = DPSlicedWassersteinLoss(ProjectionMechanism(5, 20, batch_size=64))
+        >>> budget = {"target_epsilon": 10, "target_delta": 1e-4, "n_releases": 4}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Budget(records, [loss], run_dir=folder, **budget):
+        ...         for _ in range(4):
+        ...             release = loss.release(PrivateBatch(records, 64), rows=features)
+        ...             for _ in range(10):
+        ...                 generated = network(torch.randn(32, 2))
+        ...                 loss.distance(release, features(generated)).backward()
+        >>> loss.n_releases
+        4
     """
 
     def __init__(

@@ -581,7 +581,8 @@ class PrivateBatch(_Handle):
         """
         if self.records is None:
             raise InputError(
-                "Expected a batch with records, got the empty batch of a step without a release."
+                "Expected a batch with records, got the empty batch of a step without a release; "
+                "use loss.distance(last_release, rows), which costs nothing."
             )
         if self._is_released:
             raise InputError(

@@ -106,9 +106,12 @@ class SourceSpace:
             InputError: If the records are not of the shape of the source.
         """
         if records.shape[1:] != self.shape:
+            remedy = "pass such records"
+            if len(self.shape) == 3:
+                remedy = "scale the images; dpswd predict and dpswd adapt scale those of files"
             raise InputError(
                 f"Expected X with records of shape {self.shape}, as in the source, "
-                f"got {records.shape[1:]}."
+                f"got {records.shape[1:]}; {remedy}."
             )
         rows: Array = flat(records, self.normalise)
         if self.weights is not None:

@@ -1,6 +1,6 @@
 """``dpswd predict CLASSIFIER DATA``: classes of new records.
 
-The classifier is that of ``dpswd adapt``.
+The classifier is that of ``dpswd adapt`` or ``dpswd fit``.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "classifier",
         metavar="CLASSIFIER",
         type=Path,
-        help="classifier.pt of dpswd adapt, or its directory",
+        help="classifier.pt of dpswd adapt or dpswd fit, or its directory",
     )
     parser.add_argument("data", metavar="DATA", help=f"new records: {FORMATS}")
     add_reading(parser)

@@ -163,18 +163,25 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
     )
 
 
-def _networks(model: Any) -> dict[str, Any] | None:
-    """Return names and options of encoder and classifier; ``None`` for another model."""
-    if not isinstance(model, EncodedClassifier):
-        return None
-    networks = {}
-    for part, network in model.named_children():
+def check_networks(encoder: torch.nn.Module, classifier: torch.nn.Module) -> None:
+    """Raise an InputError unless a file can hold the networks."""
+    for part, network in (("encoder", encoder), ("classifier", classifier)):
         kind = type(network)
         if _NETWORKS.get(kind.__name__) is not kind:
             raise InputError(
                 f"Expected an {part} out of {', '.join(_NETWORKS)} in a classifier's file, got "
-                f"{kind.__name__}; load its weights from the checkpoint of the run."
+                f"{kind.__name__}; save its state_dict instead."
             )
+
+
+def _networks(model: Any) -> dict[str, Any] | None:
+    """Return names and options of encoder and classifier; ``None`` for another model."""
+    if not isinstance(model, EncodedClassifier):
+        return None
+    check_networks(model.encoder, model.classifier)
+    networks = {}
+    for part, network in model.named_children():
+        kind = type(network)
         names = inspect.signature(kind).parameters
         options = {name: getattr(network, name) for name in names}
         networks[part] = {"network": kind.__name__, "options": options}

@@ -46,6 +46,13 @@ _COPIED = (LEDGER, PRIVACY)
 # Start of a value that is an absolute path, on any system.
 _ABSOLUTE_PATH = re.compile(r"\s*(?:/|~|\\\\|[A-Za-z]:[\\/])")
 
+# What to do with a run that wrote no file of a network.
+_OF_OWN_NETWORKS = (
+    "publish needs a network of this library, which the callback GeneratorFile or ClassifierFile "
+    "writes at the end of dpswd fit. For a network of your own, publish the records that you draw "
+    "from checkpoints/last.ckpt, with report.html, privacy.json and ledger.jsonl."
+)
+
 # Records of a bundle, unless another number is stated.
 MAX_RECORDS = 10_000
 
@@ -196,9 +203,12 @@ def reseal(bundle: str | Path) -> str:
 def _check_finished(run_dir: Path) -> None:
     """Refuse a directory without weights, or with an incomplete ledger."""
     if not any((run_dir / name).is_file() for name in (GENERATOR, CLASSIFIER)):
+        expected = f"Expected {GENERATOR} or {CLASSIFIER} in {run_dir}, got none"
+        if (run_dir / PRIVACY).is_file():
+            raise InputError(f"{expected}; {_OF_OWN_NETWORKS}")
         raise InputError(
-            f"Expected {GENERATOR} or {CLASSIFIER} in {run_dir}, got none; publish takes the "
-            "directory of a finished run of dpswd generate, fit or adapt."
+            f"{expected}; publish takes the directory of a finished run of dpswd generate, fit or "
+            "adapt."
         )
     if Ledger.open_existing(run_dir / LEDGER).torn:
         raise InputError(

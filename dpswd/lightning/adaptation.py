@@ -38,6 +38,7 @@ from dpswd.errors import InputError
 from dpswd.features.encoded import EncodedRows
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
+from dpswd.lightning._trial import check_shape_of, trial
 from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, warm_up_and_cosine, with_schedule
@@ -56,6 +57,8 @@ _WITHIN_RADIUS = 0.99
 _FEW_DIMENSIONS = 100
 # Source records that measure the public centre and radius of features.
 _N_REFERENCE = 2048
+# Source records that pass through the networks before the first release, to see that they fit.
+_N_TRIED = 2
 # Source images in a picture.
 _N_SHOWN = 10
 
@@ -175,6 +178,27 @@ class AdaptationModule(KeepsRelease):
         else:
             self._complete_input_parts(data)
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(data))
+
+    def on_fit_start(self) -> None:
+        """Refuse networks that do not fit, before the first release."""
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, AdaptationData):
+            return
+        records = data.source_records[:_N_TRIED].to(self.device)
+        with trial(self, "networks that map source records to scores"):
+            adapted = records
+            if self.adapter is not None:
+                adapted = self.adapter(records)
+            features = self.encoder(adapted)
+            if self.features is not None:
+                name = f"features from {type(self.encoder).__name__}"
+                check_shape_of(features, (self.features.dim,), name, "set its attribute dim")
+            if self.space is not None:
+                name = f"rows from {type(self.space).__name__}"
+                check_shape_of(self.space(adapted), (self.space.dim,), name, "set its dim")
+            name = f"scores from {type(self.classifier).__name__}"
+            remedy = "give it an output for each class of the source"
+            check_shape_of(self.classifier(features), data.class_names.shape, name, remedy)
 
     def _complete_input_parts(self, data: AdaptationData | None) -> None:
         """Make adapter and space from the shape and the size of public source records."""

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import lightning as L
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -20,9 +19,10 @@ from dpswd.accounting.guarantee import Guarantee
 from dpswd.adaptation.classifier import TargetClassifier
 from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
-from dpswd.files.classifiers import write_classifier
+from dpswd.files.classifiers import check_networks, write_classifier
 from dpswd.files.generators import check_writable, write_generator
 from dpswd.files.pictures import mark_picture, save_grid, save_rows, save_samples
+from dpswd.lightning._trial import in_evaluation
 from dpswd.lightning.adaptation import AdaptationModule
 from dpswd.lightning.adaptation_data import AdaptationData
 from dpswd.lightning.budget import PrivacyBudget
@@ -32,22 +32,35 @@ from dpswd.networks.generator import Generator
 __all__ = ["ClassifierFile", "GeneratorFile", "SampleGrid"]
 
 _IMAGES_PER_ROW = 10  # of a module of your own
+# Where the weights are that no file of this library holds.
+_OWN_WEIGHTS = (
+    "A network of your own is in checkpoints/last.ckpt of dpswd fit, and in the checkpoints of a "
+    "Trainer"
+)
 
 
 class GeneratorFile(L.Callback):
     """Writes ``generator.pt`` at the end of a fit, with the guarantee of the run.
 
-    ``dpswd sample`` reads the file. None is written if the module holds no release, as after a
-    crash between the ledger's line and the noise.
+    ``dpswd sample`` reads the file. It is for networks of this library only, since a file cannot
+    name code. A network of your own is in ``checkpoints/last.ckpt`` of ``dpswd fit``, and
+    :class:`SampleGrid` shows its images. No file is written if the module holds no release, as
+    after a crash between the ledger's line and the noise.
+
+    Raises:
+        InputError: Before the records are read, if the module has no generator of this library.
     """
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse a module without a generator of this library, before the first release."""
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Refuse a module without a generator of this library, before records are read."""
+        if stage != "fit":
+            return
         try:
             check_writable(getattr(pl_module, "generator", None))
         except InputError as error:
             raise InputError(
-                f"{error} Leave the callback GeneratorFile out for networks of your own."
+                f"{error} The callback GeneratorFile is for networks of this library only; leave "
+                f"it out. {_OWN_WEIGHTS}; SampleGrid shows its images."
             ) from None
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -89,19 +102,32 @@ def _notice(callbacks: list[L.Callback]) -> str:
 class ClassifierFile(L.Callback):
     """Writes ``classifier.pt`` at the end of a fit, with the guarantee of the run.
 
-    ``dpswd predict`` and :meth:`dpswd.PrivateAdapter.load` read the file. Networks of your own
-    classes are not written to it, since a file cannot name code: their weights are in
-    ``checkpoints/last.ckpt``.
+    ``dpswd predict`` and :meth:`dpswd.PrivateAdapter.load` read the file. It is for networks of
+    this library only, since a file cannot name code. Networks of your own are in
+    ``checkpoints/last.ckpt`` of ``dpswd fit``.
+
+    Raises:
+        InputError: Before the records are read, if the module is another one, or has an encoder or
+            a classifier that is not of this library.
     """
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse another module before the first release."""
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Refuse another module, and networks of your own, before records are read."""
+        if stage != "fit":
+            return
         data = getattr(trainer, "datamodule", None)
         if not isinstance(pl_module, AdaptationModule) or not isinstance(data, AdaptationData):
             raise InputError(
                 "Expected an AdaptationModule with AdaptationData for the callback ClassifierFile, "
                 f"got {type(pl_module).__name__} with {type(data).__name__}; leave it out."
             )
+        try:
+            check_networks(pl_module.encoder, pl_module.classifier)
+        except InputError as error:
+            raise InputError(
+                f"{error} The callback ClassifierFile is for networks of this library only; leave "
+                f"it out. {_OWN_WEIGHTS}."
+            ) from None
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the file on rank 0."""
@@ -112,11 +138,7 @@ class ClassifierFile(L.Callback):
         directory = Path(trainer.default_root_dir)
         classifier = _target_classifier(module, any_trainer.datamodule)
         path = directory / "classifier.pt"
-        try:
-            write_classifier(classifier, path, _guarantee(any_trainer.callbacks))
-        except InputError as error:
-            say(f"No classifier.pt was written. {error}")
-            return
+        write_classifier(classifier, path, _guarantee(any_trainer.callbacks))
         say(f"Classifier: {path}; dpswd predict {path} DATA gives the classes of records.")
 
 
@@ -202,6 +224,7 @@ class SampleGrid(L.Callback):
         if not trainer.is_global_zero:
             return
         path = Path(trainer.default_root_dir) / "samples.png"
+        _name_classes(trainer, module)
         has_picture = _save_picture(module, path)
         if not has_picture:
             return
@@ -209,6 +232,17 @@ class SampleGrid(L.Callback):
         mark_picture(path, _notice(any_trainer.callbacks))
         for logger in trainer.loggers:
             _show_picture(logger, path, trainer.global_step)
+
+
+def _name_classes(trainer: L.Trainer, module: Any) -> None:
+    """Give a generator the public names of the classes of the records, if it has none."""
+    generator = getattr(module, "generator", None)
+    if not isinstance(generator, Generator) or generator.class_names is not None:
+        return
+    records = getattr(getattr(trainer, "datamodule", None), "records", None)
+    names = getattr(records, "classes", None)
+    if names is not None and len(names) == generator.n_classes:
+        generator.class_names = names
 
 
 def _draws_images(module: L.LightningModule) -> bool:
@@ -237,15 +271,8 @@ def _sampled_images(module: Any) -> Tensor | dict[str, Tensor]:
     Raises:
         InputError: If that is not images of one size.
     """
-    was_training = [(part, part.training) for part in module.modules()]
-    module.eval()
-    devices = range(torch.cuda.device_count())
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
-            images = module.sample_images()
-    finally:
-        for part, mode in was_training:
-            part.training = mode
+    with in_evaluation(module):
+        images = module.sample_images()
     if not isinstance(images, Mapping):
         _check_images([images], module)
         return cast(Tensor, images)

@@ -19,6 +19,7 @@ from dpswd._validate import at_least, padded_size, positive
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
+from dpswd.lightning._trial import check_shape_of, trial
 from dpswd.lightning.budget import PrivacyBudget
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, one_cycle, with_schedule
@@ -36,6 +37,9 @@ __all__ = ["GeneratorModule", "MomentModule"]
 
 # Norm of the one-hot class that labels="concat" appends to a row, whose own norm is at most 1/2.
 _LABEL_NORM = 0.25
+
+# Records that are drawn and mapped before the first release, to see that the parts fit.
+_N_TRIED = 2
 
 # Block means per column of rows that are not whitened.
 _N_QUANTILES = 100
@@ -125,6 +129,7 @@ class GeneratorModule(KeepsRelease):
         self._choices = _Choices(n_projections, n_quantiles, statistic, kind, bound, failure_prob)
         if whiten:
             _check_whitened(self._choices, batch_size, labels, generator.n_classes)
+            _check_frequencies(generator, features)
             self.generated = _two_batches_of_each(generated, generator.n_classes)
             return
         if batch_size is None:
@@ -184,19 +189,16 @@ class GeneratorModule(KeepsRelease):
             self.generator = generator.with_directions(plan.n_directions)
 
     def on_fit_start(self) -> None:
-        """Raise an InputError if records and generator differ in shape or classes."""
+        """Raise an InputError if records, generator and features do not fit.
+
+        Two records of random codes are drawn and mapped, which costs nothing.
+        """
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
-        if records is None:
-            return
-        _check_shape(records.shape, self.generator)
-        if self.labels == "none":
-            return
-        if records.n_classes != self.generator.n_classes:
-            raise InputError(
-                f"Expected n_classes={records.n_classes} of the generator, as the data, "
-                f"got {self.generator.n_classes}; set n_classes={records.n_classes} "
-                f"(--model.generator.n_classes {records.n_classes})."
-            )
+        if records is not None:
+            _check_shape(records.shape, self.generator)
+            if self.labels != "none":
+                _check_classes(records.n_classes, self.generator.n_classes)
+        _check_first_draw(self.generator, self.features)
 
     def on_train_start(self) -> None:
         """Release the principal directions of whitened rows; a resumed run has them."""
@@ -284,6 +286,55 @@ def _check_shape(shape: tuple[int, ...], generator: Generator) -> None:
         )
 
 
+def _check_classes(n_classes: int, n_generated: int) -> None:
+    """Refuse a generator of another number of classes than the records."""
+    if n_classes != n_generated:
+        raise InputError(
+            f"Expected n_classes={n_classes} of the generator, as the data, "
+            f"got {n_generated}; set n_classes={n_classes} "
+            f"(--model.generator.n_classes {n_classes})."
+        )
+
+
+def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
+    """Refuse a generator whose records the features do not map.
+
+    It is called before the first release. The codes are random, so that the draw is public and
+    costs nothing.
+    """
+    name = type(generator).__name__
+    with trial(generator, f"records from {name} that {type(features).__name__} maps"):
+        latent = generator.latent(_N_TRIED)
+        classes = _even_classes(_N_TRIED, generator.n_classes, latent.device)
+        records = generator(latent, classes)
+        remedy = "make its forward return records of its sample_shape"
+        check_shape_of(records, generator.sample_shape, f"records from {name}", remedy)
+        rows = features(records)
+        name = f"rows from {type(features).__name__}"
+        check_shape_of(rows, (features.dim,), name, "set its dim to the number of its columns")
+
+
+def _check_frequencies(generator: Generator, features: FeatureMap) -> None:
+    """Refuse whitened rows of other frequencies than those that the generator draws."""
+    if not isinstance(generator, PrincipalGenerator):
+        return
+    own = generator.features
+    if not isinstance(features, Frequencies):
+        raise InputError(
+            f"Expected features of class Frequencies with whiten, as the generator has, got "
+            f"{type(features).__name__}; pass Frequencies(sample_shape, size={own.size}). Nothing "
+            "was released."
+        )
+    for name in ("size", "chroma_size", "centre"):
+        expected = getattr(own, name)
+        actual = getattr(features, name)
+        if actual != expected:
+            raise InputError(
+                f"Expected features with {name}={expected}, as the generator has, got {actual}; "
+                f"give both the same {name}. Nothing was released."
+            )
+
+
 class MomentModule(L.LightningModule):
     """Trains a generator to match released moments, which is not DP-SWD.
 
@@ -330,6 +381,7 @@ class MomentModule(L.LightningModule):
         records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
         if records is not None:
             _check_shape(records.shape, self.generator)
+        _check_first_draw(self.generator, _frequencies_of(self.generator))
 
     def on_train_start(self) -> None:
         """Make the releases and start the generator at them.

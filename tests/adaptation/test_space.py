@@ -40,8 +40,10 @@ def test_the_identity_returns_records_as_they_came():
     images = RNG.random((4, 1, 3, 2))
     space = SourceSpace.identity((1, 3, 2))
     np.testing.assert_array_equal(space.coordinates(images), images.reshape(4, 6))
-    with pytest.raises(InputError, match="shape"):
+    with pytest.raises(InputError, match=r"shape.*dpswd predict"):
         space.coordinates(images[:, :, :2])
+    with pytest.raises(InputError, match=r"shape.*pass such records"):
+        SourceSpace.identity((6,)).coordinates(images[:, 0, 0])
 
 
 def test_flat_normalises_vectors_and_scales_bytes():

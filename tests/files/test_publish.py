@@ -207,7 +207,9 @@ def check_refused(run, out, message):
 def test_a_run_without_generator_is_refused(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "generator.pt").unlink()
-    check_refused(copy, tmp_path / "bundle", r"generator\.pt")
+    check_refused(copy, tmp_path / "bundle", r"generator\.pt.*of your own.*checkpoints/last\.ckpt")
+    (copy / "privacy.json").unlink()
+    check_refused(copy, tmp_path / "bundle", r"generator\.pt.*takes the directory")
 
 
 def test_a_run_that_is_not_private_is_refused(run, tmp_path):

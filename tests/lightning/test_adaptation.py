@@ -193,6 +193,32 @@ def test_networks_of_other_records_are_refused_before_a_release(tmp_path, encode
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
 
 
+class WrongDim(VectorEncoder):
+    """An encoder whose ``dim`` is not that of its features."""
+
+    def __init__(self):
+        super().__init__(DIM, (8,))
+        self.dim = 9
+
+
+@pytest.mark.parametrize(
+    ("encoder", "head", "align", "words"),
+    [
+        (VectorEncoder(DIM, (8,)), Head(7, 2), "input", "RuntimeError"),
+        (VectorEncoder(DIM, (8,)), nn.Linear(8, 1), "input", "scores from Linear"),
+        (WrongDim(), Head(8, 2), "features", "features from WrongDim"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused_before_a_release(
+    tmp_path, encoder, head, align, words
+):
+    write_archives(tmp_path)
+    pl_module = AdaptationModule(encoder, head, align=align, n_quantiles=20)
+    with pytest.raises(InputError, match=f"{words}.*Nothing was released"):
+        trained(tmp_path / "run", pl_module, data_module(tmp_path))
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
 # The data module
 
 
@@ -239,14 +265,19 @@ class OwnEncoder(VectorEncoder):
     """An encoder of a class that the library does not know."""
 
 
-def test_own_networks_are_left_to_the_checkpoint(tmp_path, capfd):
-    write_archives(tmp_path)
-    pl_module = AdaptationModule(OwnEncoder(DIM, (8,)), Head(8, 2), n_quantiles=20)
-    trained(
-        tmp_path / "run", pl_module, data_module(tmp_path), steps=3, callbacks=[ClassifierFile()]
-    )
-    assert not (tmp_path / "run" / "classifier.pt").exists()
-    assert "got OwnEncoder; load its weights from the checkpoint" in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("encoder", "head", "name"),
+    [
+        (OwnEncoder(DIM, (8,)), Head(8, 2), "OwnEncoder"),
+        (VectorEncoder(DIM, (8,)), nn.Linear(8, 2), "Linear"),
+    ],
+)
+def test_a_file_of_own_networks_is_refused_before_records_are_read(tmp_path, encoder, head, name):
+    pl_module = AdaptationModule(encoder, head, n_quantiles=20)
+    data = data_module(tmp_path)  # whose files do not exist
+    words = f"got {name}.*library only; leave it out.*checkpoints/last.ckpt"
+    with pytest.raises(InputError, match=words):
+        trained(tmp_path / "run", pl_module, data, callbacks=[ClassifierFile()])
 
 
 def test_images_get_the_map_of_images_and_a_space_of_low_frequencies(tmp_path):

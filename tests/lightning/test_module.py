@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd import InputError
-from dpswd.features.frequencies import Frequencies
+from dpswd.features.frequencies import DCT, Frequencies
 from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
@@ -111,6 +111,60 @@ def test_features_of_another_shape_are_refused():
         GeneratorModule(ConvGenerator(SHAPE), Flatten((1, 9, 9), radius=3.2), batch_size=200)
 
 
+class Misshaped(ConvGenerator):
+    """An own network whose forward returns other records than its ``sample_shape`` says."""
+
+    def forward(self, latent, labels):
+        return super().forward(latent, labels)[..., :4]
+
+
+class Broken(ConvGenerator):
+    """An own network that cannot map its own codes."""
+
+    def forward(self, latent, labels):
+        return super().forward(latent[:, :-1], labels)
+
+
+class OneColumn(Flatten):
+    """An own map whose ``dim`` is not that of its rows."""
+
+    def transform(self, centred):
+        return super().transform(centred)[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("generator", "features", "words"),
+    [
+        (Misshaped, Flatten, "records from Misshaped of shape"),
+        (Broken, Flatten, "Broken.*RuntimeError"),
+        (ConvGenerator, OneColumn, "rows from OneColumn of shape"),
+    ],
+)
+@pytest.mark.parametrize("options", [{"batch_size": 200, "n_quantiles": 10}, {"whiten": True}])
+def test_parts_that_do_not_fit_are_refused_before_a_release(
+    tmp_path, generator, features, words, options
+):
+    network = generator(SHAPE, latent_dim=8, hidden=32)
+    module = GeneratorModule(network, features(SHAPE, centre=0.3, radius=3.2), **options)
+    with pytest.raises(InputError, match=f"{words}.*Nothing was released"):
+        fit(tmp_path, module)
+    assert not (tmp_path / "ledger.jsonl").exists()
+    assert network.training
+
+
+def test_the_trial_of_the_parts_leaves_codes_and_statistics_as_they_are(tmp_path):
+    networks = []
+    for module in (generator_module(generated=31), generator_module(generated=31)):
+        torch.manual_seed(0)
+        module.trainer = trainer(tmp_path)
+        if networks:  # the control has no trial
+            module.on_fit_start()
+        networks.append((module.generator.latent(3), dict(module.generator.named_buffers())))
+    (codes, buffers), (same_codes, same_buffers) = networks
+    assert torch.equal(codes, same_codes)
+    assert all(torch.equal(value, same_buffers[name]) for name, value in buffers.items())
+
+
 @pytest.mark.parametrize("bound", ["bernstein", "clt"])
 def test_bound_reaches_the_mechanism(bound):
     module = generator_module(
@@ -150,6 +204,21 @@ def test_training_on_whitened_rows_makes_three_releases(tmp_path, generator):
     assert images.shape == (20, *SHAPE)
     if generator is None:
         assert read.n_directions == module.slices.plan.n_directions
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        (Frequencies(SHAPE, 4), "size=5, as the generator has, got 4"),
+        (Frequencies(SHAPE, 5, centre=0.2), "centre=0.5, as the generator has, got 0.2"),
+        (DCT(SHAPE, 5), "class Frequencies.*got DCT"),
+    ],
+)
+def test_a_principal_generator_needs_its_own_frequencies(features, words):
+    generator = PrincipalGenerator(SHAPE, size=5, hidden=16)
+    with pytest.raises(InputError, match=f"{words}.*Nothing was released"):
+        GeneratorModule(generator, features, whiten=True)
+    GeneratorModule(generator, features, batch_size=200)  # which maps its images
 
 
 @pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
@@ -266,6 +335,30 @@ class NotAGenerator(L.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters())
+
+
+class Unread(L.LightningDataModule):
+    """Private records that must not be read."""
+
+    @property
+    def records(self):
+        raise AssertionError("records were read")
+
+    def train_dataloader(self):
+        return self.records
+
+
+class OwnGenerator(ConvGenerator):
+    """A network that no file can name."""
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 200}, {"whiten": True}])
+def test_a_file_of_an_own_network_is_refused_before_records_are_read(tmp_path, options):
+    module = GeneratorModule(OwnGenerator(SHAPE), Flatten(SHAPE, radius=3.2), **options)
+    made = trainer(tmp_path, max_steps=1, callbacks=[GeneratorFile()])
+    words = "OwnGenerator.*library only; leave it out.*checkpoints/last.ckpt.*SampleGrid"
+    with pytest.raises(InputError, match=words):
+        made.fit(module, datamodule=Unread())
 
 
 @pytest.mark.parametrize("callback", [SampleGrid(), GeneratorFile()])

@@ -19,9 +19,12 @@ from dpswd import (
     ProjectionMechanism,
     ReleaseLoader,
 )
-from dpswd.lightning import AdaptationData, AdaptationModule, SampleGrid
+from dpswd.features.maps import Flatten
+from dpswd.files.pictures import save_samples
+from dpswd.lightning import AdaptationData, AdaptationModule, GeneratorModule, SampleGrid
 from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import ConvEncoder
+from dpswd.networks.image_generators import ConvGenerator
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no .val_dataloader.*")
 
@@ -179,3 +182,42 @@ def test_an_adaptation_shows_source_images_before_and_after_the_adapter(tmp_path
     assert torch.equal(rows["source, adapted"], module.adapter(rows["source"]))
     shown = pictures(board.log_dir)[2]
     assert (shown == picture_at(tmp_path / "run" / "samples.png")).all()
+
+
+class OwnGenerator(ConvGenerator):
+    """An own network, of whose classes no file is written."""
+
+
+def names_of_rows(path):
+    """Return the left margin of a picture, which has the names of its rows."""
+    pixels = picture_at(path)
+    scale = round(56 / SIDE)
+    return pixels[:, : pixels.shape[1] - (10 * scale * (SIDE + 1) + scale)]
+
+
+class Named(L.LightningDataModule):
+    """Private images of three classes with public names."""
+
+    def __init__(self):
+        super().__init__()
+        images = torch.rand(N_RECORDS, 1, SIDE, SIDE)
+        labels = [("dress", "coat", "bag")[i % 3] for i in range(N_RECORDS)]
+        self.records = PrivateRecords(images, labels, classes=["dress", "coat", "bag"])
+
+    def train_dataloader(self):
+        return ReleaseLoader(self.records, batch_size=100, n_releases=1)
+
+
+def test_rows_have_the_names_of_the_classes(tmp_path):
+    generator = OwnGenerator((1, SIDE, SIDE), n_classes=3, latent_dim=4, hidden=16)
+    module = GeneratorModule(
+        generator, Flatten((1, SIDE, SIDE), radius=3.0), batch_size=100, n_quantiles=10
+    )
+    options = {"callbacks": [SampleGrid()], "max_steps": 1, "enable_checkpointing": False}
+    trainer(tmp_path, **options).fit(module, datamodule=Named())
+    for name, class_names in {"named": ["dress", "coat", "bag"], "numbered": None}.items():
+        generator.class_names = class_names
+        save_samples(generator, tmp_path / f"{name}.png")
+    names = names_of_rows(tmp_path / "samples.png")
+    assert np.array_equal(names, names_of_rows(tmp_path / "named.png"))
+    assert not np.array_equal(names, names_of_rows(tmp_path / "numbered.png"))

@@ -1,0 +1,71 @@
+"""Trial of networks on public input before the first release."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from dpswd.errors import InputError
+
+__all__ = ["check_shape_of", "in_evaluation", "trial"]
+
+NOTHING_RELEASED = "Nothing was released."
+
+
+@contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Run a module in evaluation mode and without gradients.
+
+    Its modes and the random state of torch are as before at the end.
+    """
+    was_training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    devices = range(torch.cuda.device_count())
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        for part, mode in was_training:
+            part.training = mode
+
+
+@contextmanager
+def trial(module: nn.Module, purpose: str) -> Iterator[None]:
+    """Run a module on public input before the first release.
+
+    It runs as in :func:`in_evaluation`.
+
+    Args:
+        module: The module.
+        purpose: What is tried, for the message about an error: "Expected ...".
+
+    Raises:
+        InputError: In place of every error in the block; it says that nothing was released.
+    """
+    try:
+        with in_evaluation(module):
+            yield
+    except InputError as error:
+        raise InputError(f"{error} {NOTHING_RELEASED}") from None
+    except Exception as error:  # code of the user, which raises anything
+        words = " ".join(str(error).split())
+        raise InputError(
+            f"Expected {purpose}, got {type(error).__name__}: {words}. {NOTHING_RELEASED}"
+        ) from error
+
+
+def check_shape_of(values: Tensor, shape: tuple[int, ...], name: str, remedy: str) -> None:
+    """Raise an InputError unless a batch (n, ``*shape``) was computed.
+
+    Args:
+        values: What was computed.
+        shape: Shape of one entry of the batch.
+        name: What it is, and by whom it is computed.
+        remedy: What to do.
+    """
+    if tuple(values.shape[1:]) != tuple(shape):
+        raise InputError(
+            f"Expected {name} of shape (n, {', '.join(map(str, shape))}), got "
+            f"{tuple(values.shape)}; {remedy}."
+        )
