@@ -19,7 +19,7 @@ from dpswd.structured import StructuredProjections, add_transposed_frame, apply_
 __all__ = ["block_means", "padded_block_means", "power_cost", "sum_over_projections"]
 
 # Bytes per thread that are sorted and compared together: they stay in the processor's cache.
-_CACHE_BYTES = 2**24
+_CACHE_BYTES = 2**22
 # Bytes of projected values and their copies at a time.
 _MAX_BYTES = 2**27
 # Blocks that are averaged by one product where they share values, at most.
@@ -201,12 +201,17 @@ class _ChunkedSum:
             rows = [chunk.project(sample) for sample in samples]
             if self.blur:
                 for row in rows:
-                    row.add_(torch.randn_like(row), alpha=self.blur)
+                    self._add_blur(row)
             self._add_costs(total, chunk.start, rows)
             for i, row in enumerate(rows):
                 if self.moving[i]:
                     gradients[i] = chunk.add_gradient(row, gradients[i])
         return total.to(dtype), gradients
+
+    def _add_blur(self, row: Tensor) -> None:
+        """Add normal numbers to projections (columns, n), some columns at a time."""
+        for part in row.split(self.chunks.n_sorted):
+            part.add_(torch.randn_like(part), alpha=self.blur)
 
     def _add_costs(self, total: Tensor, start: int, rows: list[Tensor]) -> None:
         """Add the costs of projections (columns, n), and replace these by gradients.

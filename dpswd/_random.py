@@ -10,6 +10,7 @@ with 53 random bits; what that leaves open: docs/theory/numerics.md.
 import math
 import os
 import ssl
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,8 @@ _SEED_BYTES = 32
 _MAX_BYTES = 2**30
 # Pairs of normal numbers per block, which stays in the processor's cache.
 _PAIRS = 2**16
+# Noisy values that are computed at a time.
+_AT_ONCE = 2**16
 # Random bits of a uniform number, and how far a word of 64 bits is shifted for them.
 _BITS = 53
 _SHIFT = np.uint64(64 - _BITS)
@@ -144,7 +147,20 @@ def _shuffled(source: RandomSource, population: int) -> NDArray[np.int64]:
 
 def noisy(exact: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """Return ``exact + sigma * noise`` on the grid; ``noise`` is overwritten."""
-    return on_grid(noise.mul_(sigma).add_(exact), sigma)
+    for exact_part, part in zip(_parts(exact, noise), _parts(noise, noise), strict=True):
+        part.mul_(sigma).add_(exact_part)
+        part.copy_(on_grid(part, sigma))
+    return noise
+
+
+def _parts(values: Tensor, noise: Tensor) -> Sequence[Tensor]:
+    """Split values along the slowest dimension of the noise, so that parts stay in the cache."""
+    if noise.numel() <= _AT_ONCE:
+        return [values]
+    strides = noise.stride()
+    slowest = strides.index(max(strides))
+    n_at_a_time = max(1, _AT_ONCE // max(strides))
+    return torch.split(values, n_at_a_time, dim=slowest)
 
 
 def on_grid(values: Tensor, sigma: float) -> Tensor:

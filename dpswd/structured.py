@@ -11,7 +11,8 @@ A frame maps a row x to n numbers,
 
 with random diagonal matrices :math:`D_i` of signs and the Walsh-Hadamard matrix H of entries 1 and
 -1. So a frames have :math:`S = k / d` for every move of a row, whatever the signs are. A frame
-takes :math:`3 n \log_2 n` additions per row, and 3 n signs of memory.
+takes :math:`3 n \log_2 n` additions per row, and 3 n signs of memory. On the CPU, products with
+small matrices do the same in less time (:mod:`dpswd._hadamard`).
 
 Private rows are projected in fixed-point numbers whose sums are exact: :func:`fixed_point_frame`
 (docs/theory/sensitivity.md, Proposition 33).
@@ -20,13 +21,16 @@ Private rows are projected in fixed-point numbers whose sums are exact: :func:`f
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dpswd._hadamard import Rounds, products_are_exact
 from dpswd._random import RandomSource, random_source_of
 from dpswd._validate import at_least, floating, padded_size, tensor, whole_frames
 from dpswd.errors import InputError
@@ -37,6 +41,8 @@ __all__ = ["StructuredProjections"]
 _N_ROUNDS = 3
 # Values that are transformed at a time: they stay in the processor's cache.
 _CACHED_VALUES = 2**18
+# Values that are scaled at a time.
+_LOADED_AT_ONCE = 2**14
 # Rows that are transformed at a time, at least.
 _FEWEST_ROWS = 32
 # Largest n whose fixed-point numbers are float32; in those of larger n, rounding shortens rows.
@@ -183,8 +189,11 @@ def apply_frame(signs: Tensor, rows: Tensor) -> Tensor:
         rows: Rows of float32 or float64.
     """
     rows = rows.detach()
-    factors = _factors(signs, rows.shape[1], rows.dtype)
     projected = rows.new_empty(signs.shape[-1], len(rows))
+    if rows.device.type == "cpu":
+        _rounds_on_cpu(signs, rows).project(rows.numpy(), projected.numpy())
+        return projected
+    factors = _factors(signs, rows.shape[1], rows.dtype)
     for columns, values in _parts(projected):
         _fill(values, rows[columns])
         for factor in factors:
@@ -196,15 +205,19 @@ def apply_frame(signs: Tensor, rows: Tensor) -> Tensor:
 
 def add_transposed_frame(signs: Tensor, values: Tensor, total: Tensor) -> None:
     """Add the transposed frame of values (n, N) to ``total`` (N, d), without gradient."""
+    values = values.detach()
+    if values.device.type == "cpu":
+        columns = values.contiguous().numpy()
+        _rounds_on_cpu(signs, total).transposed().add_rows(columns, total.numpy())
+        return
     dim = total.shape[1]
     factors = _factors(signs, dim, values.dtype).flip(0)
-    values = values.detach()
-    for columns, part in _parts(values):
-        part.copy_(values[:, columns])
+    for place, part in _parts(values):
+        part.copy_(values[:, place])
         for factor in factors:
             _transform(part)
             part.mul_(factor)
-        total[columns] += part[:dim].T
+        total[place] += part[:dim].T
 
 
 def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor, float]:
@@ -229,9 +242,16 @@ def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor
         dtype, integer, n_bits = torch.float64, torch.int64, 53
     half = size.bit_length() // 2  # the least with 2^half >= sqrt(n)
     largest = 2.0 ** (n_bits - half)  # norm of a row before a round
-    factors = signs[:, :, None].to(dtype)
-    factors[1:] *= 2.0**-half  # such that the rounds lengthen no row
+    factor = bound / largest * 2.0 ** (half * (_N_ROUNDS - 1)) / (size * rows.shape[1] ** 0.5)
     integers = torch.empty(size, len(rows), dtype=dtype, device=rows.device)
+    if rows.device.type == "cpu" and products_are_exact(integers.numpy().dtype):
+        scales = (2.0**-half, 2.0**-half, 1.0)  # such that the rounds lengthen no row
+        rounds = Rounds.of(signs.numpy(), scales, integers.numpy().dtype, truncates=True)
+        load = partial(_load_integers, scale=largest / bound)
+        rounds.project(rows.numpy(), integers.numpy(), load)
+        return integers, factor
+    factors = signs[:, :, None].to(dtype)
+    factors[1:] *= 2.0**-half
     for columns, values in _parts(integers):
         # a conversion to integers rounds towards zero, and is faster than trunc
         scaled = rows[columns] * (largest / bound)
@@ -241,8 +261,25 @@ def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor
             values.copy_(values.to(integer))
             _transform(values)
         integers[:, columns] = values
-    factor = bound / largest * 2.0 ** (half * (_N_ROUNDS - 1)) / (size * rows.shape[1] ** 0.5)
     return integers, factor
+
+
+def _load_integers(
+    target: NDArray[np.floating], rows: NDArray[np.float64], *, scale: float
+) -> None:
+    """Write scaled rows to the target, rounded towards zero to integers."""
+    n_at_a_time = max(1, _LOADED_AT_ONCE // rows.shape[1])
+    for start in range(0, len(rows), n_at_a_time):
+        part = slice(start, start + n_at_a_time)
+        scaled = rows[part] * scale
+        target[part] = np.trunc(scaled, out=scaled)
+
+
+def _rounds_on_cpu(signs: Tensor, rows: Tensor) -> Rounds:
+    """Return the rounds of a frame, of the type of rows (N, d)."""
+    size = signs.shape[-1]
+    scales = (size**-0.5, size**-0.5, rows.shape[1] ** -0.5)
+    return Rounds.of(signs.numpy(), scales, rows.numpy().dtype)
 
 
 def _factors(signs: Tensor, dim: int, dtype: torch.dtype) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from dpswd import (
     random_projections,
     sliced_wasserstein,
 )
+from dpswd._hadamard import products_are_exact
 from dpswd._random import SeededRandom
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.audit.game import audit
@@ -448,3 +450,23 @@ def test_budget_states_and_resumes_a_release(tmp_path):
     s = 32 / 11
     sensitivity = 2 * 0.5 / 4 * math.sqrt(s)
     assert statement["mu"] == pytest.approx(sensitivity / first.mechanism.sigma, rel=1e-3)
+
+
+def test_inexact_products_are_replaced_by_additions(monkeypatch):
+    """Products of a library that is set to bfloat16 would be lengthened."""
+    rows = clip_rows(sample(9, 100), 0.5)
+    signs = draw(100, 128).signs[0]
+    expected, _ = fixed_point_frame(signs, rows, 0.5)
+    multiply = np.matmul
+
+    def imprecise(left, right, **options):
+        right = torch.from_numpy(right.copy()).bfloat16().to(torch.float32).numpy()
+        return multiply(left, right, **options)
+
+    monkeypatch.setattr(np, "matmul", imprecise)
+    products_are_exact.cache_clear()
+    try:
+        values, _ = fixed_point_frame(signs, rows, 0.5)
+    finally:
+        products_are_exact.cache_clear()
+    assert torch.equal(values, expected)
