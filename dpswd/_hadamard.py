@@ -1,4 +1,4 @@
-r"""Walsh-Hadamard transforms of many columns on the CPU, as products with small matrices.
+r"""Walsh-Hadamard transforms on the CPU, as products with small matrices.
 
 axes: n entries of a column, a power of two; N columns; K order of a small matrix, at most 32.
 
@@ -95,7 +95,7 @@ class Rounds:
         *,
         truncates: bool = False,
     ) -> "Rounds":
-        """Return the rounds of signs (r, n), with the scale of every round at its end."""
+        """Return the rounds of signs (r, n), each with its scale at its end."""
         size = signs.shape[1]
         rounds = []
         for of_round, scale in zip(signs, scales, strict=True):
@@ -126,7 +126,9 @@ class Rounds:
     def project(
         self, rows: Array, out: Array, load: Callable[[Array, Array], None] = np.copyto
     ) -> None:
-        """Write the product with rows (N, d), transposed and padded with zeros, to ``out`` (n, N).
+        """Write the product with rows (N, d) to ``out`` (n, N).
+
+        The rows are transposed and padded with zeros.
 
         Args:
             rows: Rows (N, d).
@@ -152,7 +154,7 @@ class Rounds:
             self._multiply(padded.T, out[:, part], memory)
 
     def add_rows(self, columns: Array, total: Array) -> None:
-        """Add the first d entries of the product with columns (n, N) to ``total`` (N, d)."""
+        """Add d entries of the product with columns (n, N) to ``total`` (N, d)."""
         run_in_threads(partial(self._add_parts, columns, total), _shares(*columns.shape))
 
     def _add_parts(self, columns: Array, total: Array, parts: Sequence[slice]) -> None:
@@ -183,7 +185,9 @@ class Rounds:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Working memory of one thread: memory that is new takes time at the first access.
+    """Working memory of one thread.
+
+    Memory that is new takes time at the first access.
 
     Attributes:
         size: Number n of entries of a column.
@@ -220,9 +224,9 @@ class _Memory:
 
 @lru_cache(maxsize=2)
 def products_are_exact(dtype: FloatType) -> bool:
-    """Return whether NumPy's products of signs and integers of this type have no rounding error.
+    """Return whether products of signs and integers are exact.
 
-    They have one where the library of linear algebra is set to lower precision.
+    They have rounding errors where the library of linear algebra is set to lower precision.
     """
     order = 2**_MOST_BITS
     n_bits = int(np.finfo(dtype).nmant) + 1 - _MOST_BITS
@@ -234,7 +238,7 @@ def products_are_exact(dtype: FloatType) -> bool:
 
 
 def _orders(size: int) -> list[int]:
-    """Return the orders of small matrices for a transform of ``size``, the smallest one first."""
+    """Return the orders of the small matrices, the smallest one first."""
     n_bits = size.bit_length() - 1
     n_steps = -(-n_bits // _MOST_BITS)
     return [2 ** ((n_bits + number) // n_steps) for number in range(n_steps)]
@@ -261,7 +265,7 @@ def _width(stride: int, n_columns: int) -> int:
 
 
 def _shares(size: int, n_columns: int) -> list[list[slice]]:
-    """Return slices of columns that are transformed at a time, for every thread its share.
+    """Return slices of columns to transform at a time, for every thread its share.
 
     A slice of more than ``_WIDTH`` columns has a multiple of it.
     """

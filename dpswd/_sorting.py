@@ -55,7 +55,7 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sorted_packed(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sorted float32 values (k, n) and their order, packed together into float64 numbers."""
+    """Sort float32 values (k, n) and their positions, packed into float64 numbers."""
     # the last bits, which float32 does not use, get the position
     keys = rows.double().view(torch.int64)
     # 2^52 is one in the exponent, so that no key is denormal; it doubles the value

@@ -3,7 +3,8 @@
 Axes: n rows on both sides, d dimension, k directions. A private step is compared with that of the
 paper, a distance with POT at equal precision, and block means of classes with aligned ones. A part
 of the rows is measured on every number of threads. Independent and orthogonal directions are in
-single precision.
+single precision. A size whose result is in ``OUT/structured_slices`` is not measured again; remove
+its file to repeat it.
 """
 
 import os
@@ -24,7 +25,10 @@ from dpswd import (
     random_projections,
     sliced_wasserstein,
 )
+from dpswd._random import normal, random_source
+from dpswd._sorting import sort_rows, sort_rows_with_order
 from dpswd.mechanism import Precision, ProjectionKind
+from dpswd.structured import add_transposed_frame, apply_frame
 from experiments.benchmarks.benchmarks import (
     MOST_QUANTILES,
     SIGMA,
@@ -36,10 +40,10 @@ from experiments.benchmarks.benchmarks import (
     private_step,
 )
 from experiments.benchmarks.measure import medians
+from experiments.cells import Cell, run_cells
 from experiments.results import Result, Row
 
 N_DRAWS = 60  # of a distance, for its standard deviation
-BUSY = "Two threads were not measured: other programs took the cores."
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,41 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
             for name, mechanism in mechanisms.items():
                 loss = DPSlicedWassersteinLoss(mechanism)
                 functions[name] = partial(private_step, problem, loss)
+            functions["floor"] = partial(step_floor, problem, of_rows)
             row: Row = {"part": "step", "n": size.n, "d": size.d, "k": size.k}
             row |= {"kind": step_size.kind, "slices": step_size.k}
             row |= {"precision": step_size.precision}
             rows.append(row | _seconds(functions, n_threads))
     return rows
+
+
+def step_floor(problem: Problem, mechanism: ProjectionMechanism) -> Tensor:
+    """Compute what every step with noisy rows computes, and no distance.
+
+    The time is a lower bound: directions, the noise of both sides, both sorts, and three products
+    or transforms, in float32 but for the private noise.
+    """
+    public = problem.y.detach()
+    noise = normal(random_source(), (mechanism.n_projections, len(problem.x)))
+    sort_rows(noise)
+    gradient = torch.zeros_like(public)
+    if mechanism.kind == "structured":
+        projections = StructuredProjections.draw(mechanism.dim, mechanism.n_projections)
+        for signs in projections.signs:
+            apply_frame(signs, problem.x)
+            projected = apply_frame(signs, public)
+            torch.randn_like(projected)
+            sort_rows_with_order(projected)
+            add_transposed_frame(signs, projected, gradient)
+        return gradient
+    directions = random_projections(
+        mechanism.dim, mechanism.n_projections, kind=mechanism.kind, dtype=torch.float32
+    )
+    torch.matmul(directions.T, problem.x.T)
+    projected = torch.matmul(directions.T, public.T)
+    torch.randn_like(projected)
+    sort_rows_with_order(projected)
+    return gradient.addmm_(projected.T, directions.T)
 
 
 def distances(sizes: tuple[Size, ...], device: str, threads: tuple[int, ...]) -> list[Row]:
@@ -204,32 +238,58 @@ def _seconds(functions: dict[str, Callable[[], Tensor]], n_threads: int) -> Row:
     return row
 
 
+@dataclass(frozen=True)
+class Part(Cell):
+    """The measurements of one size on a number of threads.
+
+    Attributes:
+        part: ``step``, ``distance`` or ``classes``.
+        number: Number of the size; 0 for classes, whose sizes are measured together.
+        threads: Number of threads.
+        device: Device of the data.
+    """
+
+    part: str
+    number: int
+    threads: int
+    device: str = "cpu"
+
+
+def measure(part: Part) -> Result:
+    """Measure one part."""
+    threads = (part.threads,)
+    if part.part == "step":
+        rows = steps((STEP_SIZES[part.number],), part.device, threads)
+    elif part.part == "distance":
+        rows = distances((DISTANCE_SIZES[part.number],), part.device, threads)
+    else:
+        rows = classes(part.device, threads)
+    return {"rows": rows}
+
+
 def run(
     out: Path, *, quick: bool = False, device: str = "cpu", threads: int | None = None
 ) -> Result:
-    """Time and precision of structured slices (3 minutes; --quick: seconds).
+    """Time and precision of structured slices (3 minutes; resumes; --quick: seconds).
 
-    ``--device`` names the device, ``--threads`` one number of threads in place of one and two. Two
-    threads are left out while other programs take the cores.
+    ``--device`` names the device, ``--threads`` one number of threads in place of one and two.
+    Other programs change the times on two threads.
     """
     numbers = THREADS
-    step_sizes = STEP_SIZES
-    distance_sizes = DISTANCE_SIZES
+    n_steps = len(STEP_SIZES)
+    n_distances = len(DISTANCE_SIZES)
     if device != "cpu":
         numbers = THREADS[:1]
     if quick:
         numbers = THREADS[:1]
-        step_sizes = STEP_SIZES[:1]
-        distance_sizes = DISTANCE_SIZES[:1]
-    is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
-    if is_busy:
-        numbers = THREADS[:1]
+        n_steps = 1
+        n_distances = 1
     if threads is not None:
         numbers = (threads,)
-    rows = steps(step_sizes, device, numbers)
-    rows += distances(distance_sizes, device, numbers)
-    rows += classes(device, numbers)
-    if is_busy and numbers == THREADS[:1]:
-        for row in rows:
-            row["reason"] = BUSY
+    parts = []
+    for name, n_sizes in (("step", n_steps), ("distance", n_distances), ("classes", 1)):
+        for number in range(n_sizes):
+            parts += [Part(name, number, n_threads, device) for n_threads in numbers]
+    results = run_cells(parts, measure, out / "structured_slices", workers=0)
+    rows = [row for result in results for row in result["rows"]]
     return {"rows": rows, "device": device}

@@ -102,7 +102,7 @@ def benchmark_step(result: Result) -> str:
 def structured_steps(result: Result) -> str:
     """Time of a private step with structured slices, beside the step of the paper."""
     rows = select(result["rows"], part="step")
-    last = ["directions of ours", "paper, ms", "block means, ms"]
+    last = ["directions of ours", "paper, ms", "block means, ms", "rows, ms", "floor of rows, ms"]
     table = Pivot("(n, d, k) of the paper", last=last)
     for row in rows:
         ratios = []
@@ -115,7 +115,8 @@ def structured_steps(result: Result) -> str:
         if row["precision"] == "single":
             directions += ", single precision"
         values = [directions]
-        values += [milliseconds(_least(row, "paper")), milliseconds(_least(row, "blocks"))]
+        for name in ("paper", "blocks", "rows", "floor"):
+            values.append(milliseconds(_least(row, name)))
         column = f"threads: {row['threads']}"
         table.add([_size(row)], column=column, cell=" / ".join(ratios), last=values)
     note = f"{result['machine']['processor']}, paper / rows, paper / block means, paper / iid rows"
