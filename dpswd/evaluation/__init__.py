@@ -21,9 +21,9 @@ from dpswd.evaluation.accuracy import (
 )
 from dpswd.evaluation.fidelity import fidelity
 from dpswd.evaluation.images import image_features, random_convolutions
+from dpswd.evaluation.in_words import verdict
 from dpswd.evaluation.nearest import halves, nearest_real
 from dpswd.evaluation.two_sample import propensity, two_sample_test
-from dpswd.evaluation.verdict import verdict
 from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import Records
 
@@ -74,7 +74,7 @@ def evaluate(
         :func:`~dpswd.evaluation.nearest.nearest_real`, in ``train`` or in one half of the test
         records; ``"fidelity"``, of images in the features of
         :func:`~dpswd.evaluation.images.random_convolutions`; and ``"verdict"``, which says in
-        words what these figures mean (:func:`~dpswd.evaluation.verdict.verdict`).
+        words what these figures mean (:func:`~dpswd.evaluation.in_words.verdict`).
 
     Raises:
         InputError: If the shapes differ or a classifier is unknown.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpswd.commands.main import main
 from dpswd.data import benchmark, every_fifth
 from dpswd.evaluation import evaluate
-from dpswd.evaluation.verdict import verdict
+from dpswd.evaluation.in_words import verdict
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
