@@ -100,4 +100,4 @@ def test_the_worst_pair_has_its_names(tmp_path, monkeypatch, capfd):
     assert "age and weight: " in text
     assert "100 real" in text  # training on one half
     assert "times that of two sets of real records" in text
-    assert "less does not show privacy" in text
+    assert "does not show privacy" in text
