@@ -19,6 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from dpswd._distributed import lost
+from dpswd.commands._config_errors import refused_class
 from dpswd.commands._fit_help import asks_for_full_help
 from dpswd.commands._options import CONSTANTS
 from dpswd.commands.configs import config_path
@@ -119,8 +120,10 @@ def _errors_of_this_package() -> Iterator[None]:
         cause = _cause(error)
         if cause is not None:
             raise cause from None
-        message = _refused_option(str(error))
-        raise InputError(f"Expected a valid config, got: {message} (dpswd fit --help).") from None
+        message = refused_class(str(error))
+        if message is None:
+            message = f"{_refused_option(str(error))} (dpswd fit --help)"
+        raise InputError(f"Expected a valid config, got: {message}.") from None
     except ValueError as error:
         # jsonargparse wraps the errors of the classes that it instantiates.
         raise (_cause(error) or error) from None

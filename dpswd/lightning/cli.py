@@ -8,6 +8,7 @@ the config.
 import datetime
 import logging
 import math
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ _QUIET_LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
 # Checkpoints that Lightning looks for by itself; other values of --ckpt_path are files.
 _KEYWORDS_OF_CKPT_PATH = ("last", "best", "hpc")
+
+# Lines about a training without a progress bar.
+_N_LINES = 10
 
 # Ways to start processes that torch cannot join to a run.
 _LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
@@ -95,8 +99,13 @@ class PrivateCLI(LightningCLI):
         if _has_default_logger(options):
             kwargs.setdefault("logger", False)
             callbacks.append(_TensorBoard())
-        if _needs_progress_bar(options, callbacks):
+        has_bar = _needs_progress_bar(options, callbacks)
+        if has_bar and sys.stdout.isatty():
             callbacks.append(StepProgressBar())
+        elif has_bar or options.get("enable_progress_bar") is False:
+            kwargs.setdefault("enable_progress_bar", False)
+            callbacks.append(_StepLines())
+        callbacks.append(_PlanLine())
         if _needs_checkpoints(options, callbacks):
             callbacks.append(LastCheckpoint(directory, int(options.get("max_steps") or 0)))
         plugins = [*_as_list(options.get("plugins")), AtomicCheckpointIO()]
@@ -114,6 +123,7 @@ class PrivateCLI(LightningCLI):
                 f"Expected trainer.strategy=ddp for {world_size} processes, got {strategy}; "
                 "use ddp, or trainer.devices=1."
             )
+        say("Reading the records.")
 
     def after_fit(self) -> None:
         """Write the final state and the report, and show the guarantee.
@@ -182,6 +192,57 @@ class StepProgressBar(TQDMProgressBar):
         """Start and name the bar."""
         self.train_progress_bar.reset(self.total_train_batches)
         self.train_progress_bar.set_description("training")
+
+
+class _PlanLine(L.Callback):
+    """Says what is released before the first step, which may take minutes."""
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the line; the budget has calibrated the noise before."""
+        any_trainer: Any = trainer
+        for callback in any_trainer.callbacks:
+            if isinstance(callback, PrivacyBudget) and not callback.is_unprotected:
+                say(_line_of_plan(callback, trainer.global_step))
+
+
+def _line_of_plan(privacy: PrivacyBudget, step: int) -> str:
+    """Return what a run is about to do."""
+    n_left = privacy.plan.n_releases - privacy.n_releases
+    if not n_left:
+        return f"Training from step {step:,}; all releases are made."
+    if all(part.n_releases == 1 for part in privacy.plan.parts):
+        names = ", ".join(part.mechanism.description for part in privacy.plan.parts)
+        return f"Releasing (once): {names}. Then training, which costs nothing."
+    return f"Training with {n_left:,} releases."
+
+
+class _StepLines(L.Callback):
+    """Writes a line at every tenth of the steps, where there is no progress bar."""
+
+    def __init__(self) -> None:
+        self._n_written = 0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin at the step of the checkpoint."""
+        self._n_written = _tenths(trainer)
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        """Write a line with the values that a bar shows."""
+        n_tenths = _tenths(trainer)
+        if n_tenths <= self._n_written:
+            return
+        self._n_written = n_tenths
+        values = [f"{name} {value:.4g}" for name, value in trainer.progress_bar_metrics.items()]
+        place = f"step {trainer.global_step:,} of {trainer.estimated_stepping_batches:,}"
+        say(", ".join([f"training: {place}", *values]))
+
+
+def _tenths(trainer: L.Trainer) -> int:
+    """Return how many tenths of the steps are made; 0 without a limit."""
+    n_steps = trainer.estimated_stepping_batches
+    if not 0 < n_steps < math.inf:
+        return 0
+    return int(_N_LINES * trainer.global_step // n_steps)
 
 
 class _SaveConfig(SaveConfigCallback):

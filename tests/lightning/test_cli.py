@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from factories import Trap, agree, fit_arguments, privacy, untouched, written
+from factories import (
+    FIT_CONFIG,
+    Trap,
+    agree,
+    fit_arguments,
+    privacy,
+    refused,
+    untouched,
+    written,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dpswd.commands.main import main
@@ -86,8 +96,13 @@ def test_fit_writes_a_generator_with_its_guarantee(fitted):
 
 
 def test_fit_shows_progress_and_guarantee_and_nothing_else_of_lightning(fitted):
-    progress = [line for line in fitted.output.splitlines() if line.startswith("training")]
-    assert f"{STEPS}/{STEPS}" in progress[-1]
+    lines = fitted.output.splitlines()
+    progress = [line for line in lines if line.startswith("training")]
+    assert len(progress) == STEPS
+    assert progress[-1].startswith(f"training: step {STEPS} of {STEPS}, loss ")
+    assert "target_epsilon 10" in progress[-1]
+    assert lines.index("Reading the records.") < lines.index(progress[0])
+    assert lines.index(f"Training with {STEPS} releases.") < lines.index(progress[0])
     assert "Guarantee: mu = " in fitted.output
     for word in ("Epoch", "GPU available", "litlogger", "Warning"):
         assert word not in fitted.output
@@ -124,6 +139,25 @@ def test_a_plan_that_ends_before_the_steps_is_named(tmp_path, capfd, epochs, is_
     assert (line in capfd.readouterr().err) is is_named
 
 
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("shown", ["true", "false"])
+def test_a_terminal_has_a_bar_or_ten_lines(tmp_path, capfd, monkeypatch, shown):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    options = ("--trainer.enable_progress_bar", shown)
+    assert main(fit_arguments(tmp_path / "run", 20, *options)) == 0
+    lines = capfd.readouterr().err.splitlines()
+    n_lines = len([line for line in lines if line.startswith("training: step")])
+    assert ("20/20" in terminal.getvalue()) == (shown == "true")
+    assert n_lines == (0 if shown == "true" else 10)
+
+
 def test_a_used_directory_is_refused(fitted, capfd):
     arguments = fitted.arguments()
     position = arguments.index("--ckpt_path")
@@ -148,7 +182,7 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
     ("options", "message"),
     [
         ("--data.path nowhere", "nowhere"),
-        ("--data.pth x", "got: Option 'pth' is not accepted (dpswd fit --help)"),
+        ("--data.pth x", "got: data: Option 'pth' is not accepted by"),
         (
             "--trainer.accel cpu",
             "nrecognized arguments: --trainer.accel cpu (dpswd fit --help)",
@@ -163,9 +197,42 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
 )
 def test_refusals_are_one_line_and_leave_no_file(tmp_path, capfd, options, message):
     assert main(fit_arguments(tmp_path / "run", STEPS, *options.split())) == 2
-    (line,) = capfd.readouterr().err.strip().splitlines()
+    *before, line = capfd.readouterr().err.strip().splitlines()
     assert message in line
+    assert before in ([], ["Reading the records."])
     assert not (tmp_path / "run").exists()
+
+
+OWN_CLASS = """
+from dpswd.networks.image_generators import ConvGenerator
+
+class Own(ConvGenerator):
+    def __init__(self, latent_dim: int = 4, width: int = 8):
+        super().__init__((1, 8, 8), 10, latent_dim, hidden=width)
+"""
+
+
+@pytest.mark.parametrize(
+    ("class_path", "option", "message"),
+    [
+        ("own_clas.Own", "width", "model.generator: no module 'own_clas' in this folder"),
+        ("own_class.Owm", "width", "model.generator: module 'own_class' has no class 'Owm'"),
+        ("own_class.Own", "wdth", "'wdth' is not accepted by own_class.Own; it has latent_dim, "),
+    ],
+)
+def test_a_class_of_a_config_that_is_misspelt_is_named_in_one_sentence(
+    tmp_path, capfd, monkeypatch, class_path, option, message
+):
+    (tmp_path / "own_class.py").write_text(OWN_CLASS)
+    config = yaml.safe_load(Path(FIT_CONFIG).read_text())
+    generator = {"class_path": class_path, "init_args": {option: 8}}
+    config["model"]["init_args"]["generator"] = generator
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    line = refused(capfd, "fit", "--config", "my.yaml")
+    assert message in line
+    assert len(line) < 200
 
 
 def flip_a_bit(content):

@@ -1,0 +1,88 @@
+"""Messages of jsonargparse about classes in a config, as one sentence.
+
+jsonargparse tries every type that a config may have and prints a page about all of them. The part
+that a user can act on is the first class that it could not make: its key, its ``class_path`` and
+the reason.
+"""
+
+import inspect
+import re
+from importlib import import_module
+
+__all__ = ["refused_class"]
+
+# Lines between the names of keys and classes that say nothing about the config.
+_FRAME = re.compile(r"Does not validate against|Subtypes: |Errors:")
+_KEY = re.compile(r'Parser key "([^"]*)":?')
+_CLASS = re.compile(r"Problem with given class_path '([^']*)':?")
+
+# Reasons. jsonargparse 4.40 prints the class of its internal record of an option.
+_NO_MODULE = re.compile(r"No module named '([^']*)'")
+_NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
+_NO_OPTION = re.compile(r"Option '([^']*)' is not accepted|NestedArg\(key='([^']*)'")
+
+
+def refused_class(message: str) -> str | None:
+    """Return what a message says about the class of a key, if it names one.
+
+    Args:
+        message: A message of jsonargparse.
+    """
+    keys: list[str] = []
+    class_path = ""
+    for line in message.splitlines():
+        text = line.strip().removeprefix("- ")
+        key = _KEY.match(text)
+        if key:
+            keys.append(key[1])
+            text = text[key.end() :].strip()
+        named_class = _CLASS.match(text)
+        if named_class:
+            class_path = named_class[1]
+            text = text[named_class.end() :].strip()
+        if not text or _FRAME.match(text):
+            continue
+        break
+    else:
+        return None
+    if not class_path:
+        return None
+    return f"{'.'.join(keys)}: {_reason(text, class_path)}"
+
+
+def _reason(text: str, class_path: str) -> str:
+    """Return why a class was not made."""
+    module_name = class_path.rpartition(".")[0]
+    no_module = _NO_MODULE.search(text)
+    if no_module:
+        name = no_module[1]
+        if f"{module_name}.".startswith(f"{name}."):
+            return f"no module '{name}' in this folder (class_path {class_path})"
+        return f"module '{module_name}' imports '{name}', which is not installed"
+    no_name = _NO_NAME.search(text)
+    if no_name:
+        return f"module '{no_name[1]}' has no class '{no_name[2]}' (class_path {class_path})"
+    no_option = _NO_OPTION.search(text)
+    if no_option:
+        name = no_option[1] or no_option[2]
+        return f"Option '{name}' is not accepted by {class_path}{_options_of(class_path)}"
+    return f"{text.rstrip('.')} (class_path {class_path})"
+
+
+def _options_of(class_path: str) -> str:
+    """Return the options of a class as a clause; empty for a class that is not found."""
+    module_name, _, name = class_path.rpartition(".")
+    try:
+        signature = inspect.signature(getattr(import_module(module_name), name))
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return ""
+    names = []
+    more = ""
+    for option, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            more = ", and others (dpswd fit --help all)"
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            names.append(option)
+    if not names:
+        return "; it has no options"
+    return f"; it has {', '.join(names)}{more}"
