@@ -74,7 +74,10 @@ HINT = "pip install 'dpswd[train]'"
 WITHOUT_TRAINING = {
     "from dpswd import Budget, DPSlicedWassersteinLoss, ReleaseLoader": (0, ""),
     "from dpswd import PrivacyBudget": (1, HINT),
-    "from dpswd.commands.main import main; sys.exit(main(['--version']))": (0, "dpswd 0.3"),
+    "from dpswd.commands.main import main; sys.exit(main(['--version']))": (
+        0,
+        f"dpswd {dpswd.__version__}",
+    ),
     "from dpswd.commands.main import main; sys.exit(main(['demo']))": (2, HINT),
     "from dpswd.commands.main import main; sys.exit(main(['fit']))": (2, HINT),
 }
