@@ -11,6 +11,7 @@ import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from dpswd.report.run_files import (
     TOLERANCE,
     PrivacyFile,
     StatedFacts,
+    public_facts,
     read_config,
     read_evaluation,
     read_pictures,
@@ -61,17 +63,28 @@ PROFILE_POINTS = 21
 _PROFILE_DELTAS = np.geomspace(1e-12, 0.1, 23)
 
 PROTECTED = (
-    "Each single record, its class included, against everyone who knows all other records and "
-    "the releases."
+    "Each single record{classes}, against everyone who knows all other records and the releases."
 )
 PROTECTED_PERSON = (
-    "Each single person, with all records of the person that enter ({unit}) and their classes, "
+    "Each single person, with all records of the person that enter ({unit}){classes}, "
     "against everyone who knows the records of all other persons and the releases."
 )
+WITH_CLASSES = ", its class included"
+WITH_CLASSES_OF_PERSON = " and their classes"
+# For a run on records without labels, or whose labels the reader left out.
+CLASSES_NOT_READ = " (classes were not read)"
 ON_CONDITIONS = "On the conditions above only."
 NOTHING_PROTECTED = "Nothing: the run is not private."
 DECLARED = "The run declares it so in privacy.json."
 OTHER_PUBLIC_FACTS = "The settings, and all that was released."
+PUBLISHABLE = (
+    "May be published: ledger.jsonl, privacy.json, releases/, the reports, generator.pt or "
+    "classifier.pt, weights in checkpoints, and everything that is computed from the releases, "
+    "such as synthetic records and samples.png. Keep to yourself: the records, everything that is "
+    "measured on them, such as an accuracy or predictions, and a config.yaml with paths that name "
+    "people or projects."
+)
+NOT_PUBLISHABLE = "Nothing of this run may be published: it is not private."
 
 
 def collect(
@@ -134,8 +147,8 @@ def collect(
         sound=standing.sound,
         reasons=standing.reasons,
         records=records,
-        public=_public_facts(records, record_facts),
-        protected=_protected(records, standing),
+        public=_public_facts(records, record_facts, ledger.header),
+        protected=_protected(records, standing, has_classes=_has_classes(ledger, records)),
         not_covered=not_covered(
             shared=bool(ledger.header.get("shared")), by_person=records.is_by_person
         ),
@@ -151,6 +164,7 @@ def collect(
         evaluation=evaluation,
         caveats=tuple(caveats),
         together=_with_other_runs(guarantee, privacy),
+        publishing=_publishing(standing),
     )
     return report, curve
 
@@ -320,23 +334,49 @@ def _standing(ledger: Ledger, privacy: PrivacyFile, accountant: PrivacyAccountan
     )
 
 
-def _protected(records: RecordFacts, standing: _Standing) -> tuple[str, ...]:
+def _publishing(standing: _Standing) -> str:
+    if standing.private:
+        return PUBLISHABLE
+    return NOT_PUBLISHABLE
+
+
+def _has_classes(ledger: Ledger, records: RecordFacts) -> bool:
+    """Return whether the run read classes.
+
+    Ledgers of version 0.3, and runs on tensors, do not say so: then a class counts as read.
+    """
+    names = ledger.header.get("classes")
+    return names is None or bool(names or records.classes)
+
+
+def _protected(records: RecordFacts, standing: _Standing, *, has_classes: bool) -> tuple[str, ...]:
     if not standing.private:
         return (NOTHING_PROTECTED,)
-    protected = PROTECTED
+    classes = WITH_CLASSES
     if records.is_by_person:
-        protected = PROTECTED_PERSON.format(unit=records.unit)
+        classes = WITH_CLASSES_OF_PERSON
+    if not has_classes:
+        classes = CLASSES_NOT_READ
+    protected = PROTECTED.format(classes=classes)
+    if records.is_by_person:
+        protected = PROTECTED_PERSON.format(unit=records.unit, classes=classes)
     if standing.conditions:
         return (protected, ON_CONDITIONS)
     return (protected,)
 
 
-def _public_facts(records: RecordFacts, record_facts: StatedFacts) -> tuple[str, ...]:
+def _public_facts(
+    records: RecordFacts, record_facts: StatedFacts, header: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the public facts, of the config or else of the header of the ledger."""
     counted = "records"
     if records.is_by_person:
         counted = "persons"
     size = f"The number of {counted}: {records.size:,}."
-    return (size, *record_facts.public, OTHER_PUBLIC_FACTS)
+    of_records = record_facts.public
+    if not of_records:
+        of_records = public_facts({name: header.get(name) for name in ("shape", "classes")})
+    return (size, *of_records, OTHER_PUBLIC_FACTS)
 
 
 # Releases

@@ -190,12 +190,15 @@ class Report:
     evaluation: tuple[Accuracy, ...]
     caveats: tuple[str, ...]
     together: Together | None = None  # with other runs of a shared ledger
+    publishing: str = ""  # what may be published, and what not
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of report.json."""
         content = dataclasses.asdict(self)
         if self.together is None:
             del content["together"]
+        if not self.publishing:
+            del content["publishing"]
         releases = content["releases"]
         numbers = {"made": releases.pop("n_releases"), "planned": releases.pop("n_planned")}
         content["releases"] = numbers | releases

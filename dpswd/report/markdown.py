@@ -18,6 +18,8 @@ PLOT_CAPTION = (
 )
 ACCOUNTANTS = {"pld": "PLD (dp_accounting)", "rdp": "RDP (autodp)"}
 NO_VALUE = "—"
+FROM_SCRIPT = "none: started from a script"
+NO_CONFIG = "none in this folder"
 
 # What the pictures show.
 _PICTURES = {
@@ -117,6 +119,7 @@ def _overview_table(report: Report) -> str:
         ("public", " ".join(report.public)),
         ("protected", " ".join(report.protected)),
         ("not covered", f"{not_covered}; see below."),
+        ("publishing", report.publishing),
     ]
     return _table(("", ""), rows)
 
@@ -259,8 +262,8 @@ def _provenance_table(report: Report) -> str:
     rows = [
         ("run", report.runs.this or NO_VALUE),
         ("ledger, hash of the last entry", report.ledger.head),
-        ("config, SHA-256 in the ledger", report.ledger.config_sha256 or NO_VALUE),
-        ("config.yaml, SHA-256", report.config.sha256 or NO_VALUE),
+        ("config, SHA-256 in the ledger", report.ledger.config_sha256 or FROM_SCRIPT),
+        ("config.yaml, SHA-256", report.config.sha256 or NO_CONFIG),
         ("accountant of the budget", ACCOUNTANTS[report.accountant]),
         ("dpswd of the run", report.ledger.version or NO_VALUE),
         ("versions of this report", ", ".join(versions)),

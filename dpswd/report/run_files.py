@@ -177,18 +177,11 @@ def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
     if not title and name != _UNNAMED:
         title = f"Synthetic records of {name}"
     columns = _lines(records.get("column_facts"))
-    public = []
-    for key, words in _PUBLIC.items():
-        if not records.get(key) or (columns and key in ("shape", "bounds")):
-            continue
-        if key == "n_classes" and records.get("classes"):
-            continue
-        separator = ", "
-        if key == "shape":
-            separator = " x "
-        values = separator.join(_lines(records[key]))
-        values = textwrap.shorten(values, _MOST_CHARACTERS, placeholder=" ...")
-        public.append(f"{words}: {values}.")
+    facts_of_records = dict(records)
+    if columns:
+        for key in ("shape", "bounds"):
+            facts_of_records.pop(key, None)
+    public = list(public_facts(facts_of_records))
     if columns:
         public.append(f"The names of {len(columns):,} columns, and what each can hold.")
     public += _lines(records.get("taken"))
@@ -198,6 +191,26 @@ def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
         public=tuple(public),
         columns=tuple(columns),
     )
+
+
+def public_facts(records: dict[str, Any]) -> tuple[str, ...]:
+    """Return the public facts of records, one sentence each.
+
+    Args:
+        records: Facts by their keys in config.yaml or in the header of a ledger; others are
+            ignored.
+    """
+    sentences = []
+    for key, words in _PUBLIC.items():
+        if not records.get(key) or (key == "n_classes" and records.get("classes")):
+            continue
+        separator = ", "
+        if key == "shape":
+            separator = " x "
+        values = separator.join(_lines(records[key]))
+        values = textwrap.shorten(values, _MOST_CHARACTERS, placeholder=" ...")
+        sentences.append(f"{words}: {values}.")
+    return tuple(sentences)
 
 
 def settings_of(text: str) -> str:

@@ -182,6 +182,30 @@ def test_public_facts_of_the_records(tmp_path, config, words):
     assert words in " ".join(report["public"])
 
 
+@pytest.mark.parametrize(
+    ("header", "public", "protected"),
+    [
+        ({"shape": [2, 3], "classes": ["a", "b"]}, "2 x 3. The classes: a, b. The", "its class"),
+        ({"shape": [2, 3], "classes": []}, "2 x 3. The settings", "(classes were not read)"),
+        ({}, "records: 1,000. The settings", "its class included"),
+    ],
+)
+def test_facts_of_a_script_are_those_of_its_ledger(tmp_path, header, public, protected):
+    report = report_of(make_run(tmp_path / "run", header=header, config=None))
+    assert public in " ".join(report["public"])
+    assert protected in report["protected"][0]
+
+
+def test_the_report_says_what_may_be_published(tmp_path):
+    publishing = report_of(make_run(tmp_path / "run"))["publishing"]
+    may, _, may_not = publishing.partition("Keep to yourself: ")
+    assert "ledger.jsonl" in may
+    for word in ("records", "accuracy", "config.yaml"):
+        assert word in may_not
+    void = report_of(make_run(tmp_path / "void", private=False))["publishing"]
+    assert void.startswith("Nothing")
+
+
 # One person, several records
 
 

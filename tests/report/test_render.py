@@ -209,6 +209,13 @@ def test_settings_have_the_last_part_of_a_path_only(tmp_path, path):
     assert "jane" not in markdown
 
 
+def test_a_run_of_a_script_has_no_config(tmp_path):
+    _, markdown = pages(make_run(tmp_path / "run", header={"config_sha256": None}, config=None))
+    assert "| config, SHA-256 in the ledger | none: started from a script |" in markdown
+    assert "| config.yaml, SHA-256 | none in this folder |" in markdown
+    assert "| publishing | May be published: ledger.jsonl" in markdown
+
+
 def test_picture_of_an_adaptation_stands_alone(tmp_path):
     path = make_run(tmp_path / "run")
     for name in ("samples.png", "adaptation.png"):
