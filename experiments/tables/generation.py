@@ -133,7 +133,7 @@ def slices(result: Result) -> str:
             last=[_of_method(row, "networks", "moment matching", (10.0, 1.0))],
         )
     seconds = max(row["cpu_seconds"] for row in rows)
-    note = f"four seeds, starts one; at most {seconds:d} s of CPU time per network"
+    note = f"five seeds, starts one; at most {seconds:d} s of CPU time per network"
     return with_origin(table, result, rows, note=note)
 
 
