@@ -17,8 +17,9 @@ from dpswd.columns import Coding, Table
 from dpswd.data import read_public
 from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
+from dpswd.records import Records
 
-__all__ = ["Source", "Target", "read_records", "read_source"]
+__all__ = ["Labelled", "Source", "Target", "read_records", "read_source", "read_test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,21 @@ class Target:
     records: Array
     files: tuple[str, ...]
     unit_names: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled records of the shape of a source, to test a classifier on.
+
+    Attributes:
+        values: Values (n, *shape), as the classifier reads them.
+        records: The records as they were read, with their labels.
+        classes: Names of the classes of the labels.
+    """
+
+    values: Array
+    records: Records
+    classes: list[Any]
 
 
 def read_source(
@@ -108,28 +124,86 @@ def read_records(
     Raises:
         InputError: If the records cannot be read, or have another shape or other columns.
     """
-    channels, height, width = None, None, None
-    if len(shape) == 3:
-        channels, height, width = shape
-    size = height if height == width else None
     options["target"] = target_of(data, options.get("root"), options.get("target"))
+    benchmark = read_public(data, labelled=False, **_shape_options(shape, coding), **options)
+    records = _fitting(benchmark.train, benchmark.columns, data, shape, columns, coding)
+    return Target(records, benchmark.files, benchmark.unit_names)
+
+
+def read_test(
+    data: str,
+    shape: tuple[int, ...],
+    columns: Sequence[str] | None = None,
+    coding: Coding | None = None,
+    **options: Any,
+) -> Labelled:
+    """Read labelled records of the shape of a source, to test a classifier on.
+
+    Of a benchmark, they are the test part.
+
+    Args:
+        data: A folder, a file or a benchmark, as in :func:`dpswd.data.read`.
+        shape: Shape of a record of the source: (C, H, W) or (d,).
+        columns: Names of the columns of the source.
+        coding: Coding of a source with facts of its columns.
+        options: Further options of :func:`dpswd.data.read_public`.
+
+    Raises:
+        InputError: If the records cannot be read, have no classes, or have another shape or other
+            columns.
+    """
+    benchmark = read_public(data, **_shape_options(shape, coding), **options)
+    if benchmark.classes is None:
+        raise InputError(
+            f"Expected classes for the records of {data}, to compare predictions with, got none; "
+            "pass records with classes, or get predictions by dpswd predict."
+        )
+    records = benchmark.test or benchmark.train
+    values = _fitting(records, benchmark.columns, data, shape, columns, coding)
+    return Labelled(values, records, benchmark.classes)
+
+
+def _shape_options(shape: tuple[int, ...], coding: Coding | None) -> dict[str, Any]:
+    """Return the options of a reader by which records have the shape of a source."""
     if coding is not None:
-        benchmark = read_public(data, labelled=False, columns=coding.table, **options)
-        rows = coding.rows(benchmark.train.floats().double().numpy())
-        return Target(rows, benchmark.files, benchmark.unit_names)
-    benchmark = read_public(data, labelled=False, size=size, channels=channels, **options)
-    values = benchmark.train.floats()
-    if columns is not None and benchmark.columns is not None:
-        values = values[:, column_order(benchmark.columns, columns, data)]
-    records = _resized(values, height, width)
-    if records.shape[1:] != shape:
+        return {"columns": coding.table}
+    if len(shape) != 3:
+        return {}
+    channels, height, width = shape
+    if height == width:
+        return {"size": height, "channels": channels}
+    return {"channels": channels}
+
+
+def _fitting(
+    records: Records,
+    names: Sequence[str] | None,
+    data: str,
+    shape: tuple[int, ...],
+    columns: Sequence[str] | None,
+    coding: Coding | None,
+) -> Array:
+    """Return values (n, *shape) of records whose columns have these names.
+
+    Columns are brought into the order of ``columns``, and images are scaled.
+    """
+    values = records.floats()
+    if coding is not None:
+        return coding.rows(values.double().numpy())
+    if columns is not None and names is not None:
+        values = values[:, column_order(names, columns, data)]
+    height, width = None, None
+    if len(shape) == 3:
+        height, width = shape[1:]
+    scaled = _resized(values, height, width)
+    if scaled.shape[1:] != shape:
         raise InputError(
             f"Expected records of shape {shape} in {data}, as in the source, "
-            f"got {tuple(records.shape[1:])}."
+            f"got {tuple(scaled.shape[1:])}."
         )
-    if values.shape != records.shape:
+    if values.shape != scaled.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")
-    return Target(records.numpy(), benchmark.files, benchmark.unit_names)
+    return scaled.numpy()
 
 
 def _resized(values: Tensor, height: int | None, width: int | None) -> Tensor:

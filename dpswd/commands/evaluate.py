@@ -1,4 +1,4 @@
-"""``dpswd evaluate``: utility and fidelity of synthetic records."""
+"""``dpswd evaluate``: utility and fidelity of synthetic records, or accuracy of a classifier."""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpswd._files import check_new, write_json
 from dpswd._progress import working
 from dpswd.columns import read_columns
+from dpswd.commands._accuracy import classifier_path, evaluate_classifier, show_accuracies
 from dpswd.commands._options import (
     add_columns,
     add_left_out_unit,
@@ -21,14 +22,13 @@ if TYPE_CHECKING:
     from dpswd.data import Benchmark
     from dpswd.records import Records
 
-_MAX_NAMES = 5  # unknown classes in a message
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "synthetic",
         metavar="SYNTHETIC",
-        help="synthetic records: .npz, a table, or a folder of images",
+        help="synthetic records: .npz, a table, or a folder of images; or classifier.pt of dpswd "
+        "adapt or dpswd fit",
     )
     parser.add_argument(
         "test", metavar="TEST", help="real records that you may look at, or a benchmark"
@@ -66,6 +66,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
     root = arguments.root
     _refuse_synthetic(Path(arguments.test))
+    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
+    classifier = classifier_path(Path(arguments.synthetic))
+    directory = arguments.out
+    if directory is None:
+        directory = Path(arguments.synthetic)
+        if classifier != directory / "classifier.pt":
+            directory = directory.parent
+        if not public:
+            directory = Path("private") / directory.resolve().name
+    if classifier is not None:
+        return evaluate_classifier(classifier, arguments, directory=directory, public=public)
     reading = {
         "root": root,
         "unreadable": arguments.unreadable,
@@ -87,12 +98,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         unit=arguments.unit,
     )
     real = _in_order(real, synthetic, arguments.test)
-    public = benchmark_name(arguments.test) is not None and benchmark(arguments.test, root).public
-    directory = arguments.out
-    if directory is None:
-        directory = Path(arguments.synthetic).parent
-        if not public:
-            directory = Path("private") / directory.resolve().name
     weights = None
     if arguments.fid:
         weights = arguments.weights
@@ -160,6 +165,7 @@ def evaluate_pair(
     """
     # These modules import scikit-learn, which the help of the command does not need.
     from dpswd.evaluation import WARNING, evaluate, figure
+    from dpswd.evaluation.classes import renumbered
 
     path = directory / "evaluation.json"
     if not public:
@@ -181,9 +187,9 @@ def evaluate_pair(
     classes: list[Any] | None = None
     if real.classes is not None and synthetic.classes is not None:
         classes = synthetic.classes
-        test = _renumbered(test, real.classes, classes)
+        test = renumbered(test, real.classes, classes)
         if train is not None:
-            train = _renumbered(train, real.classes, classes)
+            train = renumbered(train, real.classes, classes)
     result = evaluate(
         synthetic.train,
         test,
@@ -213,32 +219,10 @@ def _fid(weights: Path, real: "Records", synthetic: "Records") -> float:
     return round(fid(weights, real.floats(), synthetic.floats()), 2)
 
 
-def _renumbered(test: "Records", real: list[Any], synthetic: list[Any]) -> "Records":
-    """Return test records whose classes have the numbers of the synthetic ones."""
-    import torch
-
-    from dpswd._keys import label_key
-    from dpswd.files.export import folder_names
-
-    numbers = {label_key(name): number for number, name in enumerate(synthetic)}
-    number_of_class = []
-    unknown = []
-    for name, folder in zip(real, folder_names(real), strict=True):
-        # synthetic images in folders have the names of the folders
-        number = numbers.get(label_key(name), numbers.get(label_key(folder)))
-        if number is None:
-            unknown.append(str(name))
-        else:
-            number_of_class.append(number)
-    if unknown:
-        raise InputError(
-            f"Expected test records of the classes {', '.join(map(str, synthetic))}, got "
-            f"{', '.join(unknown[:_MAX_NAMES])}."
-        )
-    return dataclasses.replace(test, labels=torch.tensor(number_of_class)[test.labels])
-
-
 def show(result: dict[str, Any]) -> None:
+    if "classifier" in result:
+        show_accuracies(result)
+        return
     if not result["public"]:
         print(result["note"])
     if result["rows"]:

@@ -28,7 +28,7 @@ COMMANDS = {  # modules of dpswd.commands, and their lines of --help
     "demo": "generate private digits, evaluate them and write the report, in half a minute",
     "generate": "private generator and synthetic records of a folder, a file or a benchmark",
     "sample": "draw synthetic records from a generator.pt",
-    "evaluate": "utility and fidelity of synthetic records against records that you may look at",
+    "evaluate": "synthetic records, or a classifier, against real records that you may look at",
     "attack": "membership attacks on synthetic records, beside the bound of their guarantee",
     "adapt": "adapt a classifier from labelled public records to unlabelled private ones",
     "predict": "classes of new records by a classifier.pt",

@@ -115,6 +115,46 @@ def test_adapt_writes_classifier_and_report(folder, capfd):
     assert "Next: dpswd predict" in out
 
 
+def test_evaluate_compares_a_classifier_with_labelled_records(folder, capfd):
+    figures = answer(capfd, "evaluate", CLASSIFIER, "target.npz", "--out", "private/accuracy")
+    adapter = PrivateAdapter.load(CLASSIFIER)
+    with np.load("target.npz") as target:
+        labels = np.array(["a", "b", "c"])[target["labels"]]
+        is_right = adapter.predict(target["features"]) == labels
+    recalls = {name: 100 * is_right[labels == name].mean() for name in "abc"}
+    assert figures["accuracy"] == pytest.approx(100 * is_right.mean(), abs=0.01)
+    assert figures["accuracy_of_class"] == pytest.approx(recalls, abs=0.01)
+    assert figures["balanced_accuracy"] == pytest.approx(np.mean(list(recalls.values())), abs=0.01)
+    assert sum(figures["count_of_class"].values()) == figures["n_test"] == len(labels)
+    assert (folder / "private/accuracy/private_accuracy.json").is_file()
+
+
+def test_evaluate_matches_classes_by_their_names(folder, capfd):
+    """The same records have the same accuracy with classes in another order, and for one class."""
+    with np.load("target.npz") as target:
+        features = target["features"]
+        labels = target["labels"]
+    np.savez("turned.npz", features=features, labels=2 - labels, classes=np.array(["c", "b", "a"]))
+    np.savez("only_b.npz", features=features[labels == 1], labels=["b"] * int((labels == 1).sum()))
+    figures = answer(capfd, "evaluate", "run", "target.npz", "--out", "private/as_they_are")
+    turned = answer(capfd, "evaluate", "run", "turned.npz", "--out", "private/turned")
+    assert turned["accuracy_of_class"] == figures["accuracy_of_class"]
+    only = answer(capfd, "evaluate", "run", "only_b.npz", "--out", "private/only")
+    assert only["accuracy"] == figures["accuracy_of_class"]["b"]
+
+
+def test_evaluate_refuses_what_does_not_fit_a_classifier(folder, capfd):
+    np.savez("others.npz", features=np.zeros((4, DIM)), labels=["x", "y", "x", "y"])
+    with untouched(folder):
+        words = ("evaluate", CLASSIFIER)
+        said = refused(capfd, *words, "target.npz", "--out", "out", "--classifiers", "cnn")
+        assert "--classifiers" in said
+        assert "classes a, b, c, got x, y" in refused(capfd, *words, "others.npz", "--out", "out")
+        said = refused(capfd, *words, "target_bare.npz", "--out", "out")
+        assert "dpswd predict" in said
+        assert "run" in refused(capfd, *words, "target.npz", "--out", "run")
+
+
 def test_json_and_options_of_a_config(folder, tmp_path, capfd):
     (tmp_path / "mine.yaml").write_text("epsilon: 5\nnormalise: true\nmin_shift: 1000\n")
     options = [
@@ -225,3 +265,6 @@ def test_folders_of_images(tmp_path, monkeypatch, capfd):
     assert [line[0] for line in lines] == sorted(
         path.relative_to(target).as_posix() for path in target.rglob("*.png")
     )
+    figures = answer(capfd, "evaluate", CLASSIFIER, "target", "--out", "private/accuracy")
+    is_right = [line[1] == line[0].partition("/")[0] for line in lines]
+    assert figures["accuracy"] == pytest.approx(100 * np.mean(is_right), abs=0.01)

@@ -74,6 +74,16 @@ def place(folder, monkeypatch):
     return folder
 
 
+def test_the_accuracy_of_a_table_with_facts(place, capfd):
+    """Columns in another order are those of the classifier, without further options."""
+    frame = TARGET[TARGET.columns[::-1]].assign(sick=TRUTH)
+    frame.to_csv("labelled.csv", index=False)
+    words = ("evaluate", "run", "labelled.csv", "--target", "sick", "--out", "private/accuracy")
+    figures = answer(capfd, *words)
+    expected = PrivateAdapter.load("run/classifier.pt").predict(TARGET) == TRUTH
+    assert figures["accuracy"] == pytest.approx(100 * expected.mean(), abs=0.01)
+
+
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory):
     """An adapter that is fitted to DataFrames."""
