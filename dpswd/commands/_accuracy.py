@@ -1,4 +1,4 @@
-"""``dpswd evaluate CLASSIFIER TEST``: accuracy of an adapted classifier on labelled records."""
+"""``dpswd evaluate CLASSIFIER TEST``: accuracy on labelled records."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -18,7 +18,7 @@ _OF_RECORDS = ("classifiers", "columns", "fid", "weights")
 
 
 def classifier_path(path: Path) -> Path | None:
-    """Return the path of a classifier from its file or its run directory, ``None`` for records."""
+    """Return the path of a classifier, from its file or run; ``None`` for records."""
     if path.suffix == ".pt" and path.name.startswith("classifier"):
         return path
     if path.is_dir() and (path / _NAME).is_file() and not (path / "synthetic.npz").exists():
@@ -114,7 +114,7 @@ def accuracies(
 
 
 def show_accuracies(result: dict[str, Any]) -> None:
-    """Print the accuracy, that of each class, and that of the most frequent class."""
+    """Print accuracies, and that of the most frequent class."""
     if not result["public"]:
         print(result["note"])
     print(

@@ -1,4 +1,4 @@
-"""``dpswd evaluate``: utility and fidelity of synthetic records, or accuracy of a classifier."""
+"""``dpswd evaluate``: figures of synthetic records, or of a classifier."""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
