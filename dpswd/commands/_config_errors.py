@@ -12,14 +12,14 @@ from importlib import import_module
 __all__ = ["refused_class"]
 
 # Lines between the names of keys and classes that say nothing about the config.
-_FRAME = re.compile(r"Does not validate against|Subtypes: |Errors:")
+_FRAME = re.compile(r"Does not validate against|Subtypes: |Errors:|Expected a <class 'NoneType'>")
 _KEY = re.compile(r'Parser key "([^"]*)":?')
 _CLASS = re.compile(r"Problem with given class_path '([^']*)':?")
 
-# Reasons. jsonargparse 4.40 prints the class of its internal record of an option.
+# Reasons, in words of several versions of jsonargparse.
 _NO_MODULE = re.compile(r"No module named '([^']*)'")
 _NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
-_NO_OPTION = re.compile(r"Option '([^']*)' is not accepted|NestedArg\(key='([^']*)'")
+_NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)")
 
 
 def refused_class(message: str) -> str | None:
@@ -64,7 +64,7 @@ def _reason(text: str, class_path: str) -> str:
         return f"module '{no_name[1]}' has no class '{no_name[2]}' (class_path {class_path})"
     no_option = _NO_OPTION.search(text)
     if no_option:
-        name = no_option[1] or no_option[2]
+        name = no_option[1]
         return f"Option '{name}' is not accepted by {class_path}{_options_of(class_path)}"
     return f"{text.rstrip('.')} (class_path {class_path})"
 
