@@ -44,7 +44,7 @@ CLASSIFIER = "classifier.pt"
 _COPIED = (LEDGER, PRIVACY)
 
 # Start of a value that is an absolute path, on any system.
-_ABSOLUTE_PATH = re.compile(r"\s*(?:/|~|\\\\|[A-Za-z]:[\\/])")
+_ABSOLUTE_PATH = re.compile(r"\s*(?:file:|/|~|\\\\|[A-Za-z]:[\\/])")
 
 # What to do with a run that wrote no file of a network.
 _OF_OWN_NETWORKS = (

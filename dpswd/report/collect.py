@@ -85,6 +85,7 @@ PUBLISHABLE = (
     "people or projects."
 )
 NOT_PUBLISHABLE = "Nothing of this run may be published: it is not private."
+NOT_PROVEN = "Nothing of this run should be published: its guarantee is not proven."
 
 
 def collect(
@@ -335,9 +336,14 @@ def _standing(ledger: Ledger, privacy: PrivacyFile, accountant: PrivacyAccountan
 
 
 def _publishing(standing: _Standing) -> str:
-    if standing.private:
-        return PUBLISHABLE
-    return NOT_PUBLISHABLE
+    """Return what may be published, and on which conditions."""
+    if not standing.private:
+        return NOT_PUBLISHABLE
+    if standing.conditions:
+        return f"{ON_CONDITIONS} {PUBLISHABLE}"
+    if not standing.sound:
+        return NOT_PROVEN
+    return PUBLISHABLE
 
 
 def _has_classes(ledger: Ledger, records: RecordFacts) -> bool:

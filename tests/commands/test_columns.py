@@ -81,7 +81,7 @@ def test_a_guessed_identifier_is_a_draft(table, capsys):
         (["people.csv", "--out", "c.yaml", "--target", "sik"], "--target to be a column"),
         (["people.csv", "--out", "c.yaml", "--kinds", "sex=gender"], "COLUMN=KIND"),
         (["people.csv", "--out", "c.yaml", "--kinds", "sx=binary"], "COLUMN=KIND"),
-        (["nobody.csv", "--out", "c.yaml"], "check the path"),
+        (["missing.csv", "--out", "c.yaml"], "check the path"),
     ],
 )
 def test_a_mistake_is_named(table, capsys, options, message):

@@ -168,6 +168,7 @@ def with_config(run, directory, text):
     [
         ("data: {root: /home/alice/clinic}", "data.root"),
         ("data: {root: ~/clinic}", "data.root"),
+        ("data: {root: 'file:///home/alice'}", "data.root"),
         (r"data: {root: 'C:\alice'}", "data.root"),
         ("model: {files: [a, /home/alice/b]}", "model.files"),
         ("{/home/alice", "config.yaml"),

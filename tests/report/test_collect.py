@@ -13,6 +13,7 @@ from factories import COUNTS, ROWS, make_run
 
 from dpswd import Budget, ClassCounts, PrivateRecords
 from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.budget.statement import NOT_COVERED
 from dpswd.errors import DpswdError, InputError
 from dpswd.report.collect import collect
@@ -204,6 +205,10 @@ def test_the_report_says_what_may_be_published(tmp_path):
         assert word in may_not
     void = report_of(make_run(tmp_path / "void", private=False))["publishing"]
     assert void.startswith("Nothing")
+    unproven = report_of(make_run(tmp_path / "unproven", sound=False))["publishing"]
+    assert unproven.startswith("Nothing")
+    tensors = make_run(tmp_path / "tensors", header={"records": HANDED_OVER}, sound=False)
+    assert report_of(tensors)["publishing"].startswith("On the conditions")
 
 
 # One person, several records
