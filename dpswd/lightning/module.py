@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import lightning as L
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._progress import say
@@ -136,7 +136,7 @@ class GeneratorModule(KeepsRelease):
             raise InputError("Expected batch_size, the records of a release, got none; set it.")
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(batch_size))
         if labels == "concat":
-            self._private_rows = LabelledRows(self.rows_with_classes)
+            self._private_rows = LabelledRows(RowsWithClasses(features, generator.n_classes))
         else:
             self._private_rows = features
 
@@ -247,25 +247,14 @@ class GeneratorModule(KeepsRelease):
     def _distance_of_rows(self, released: Release, latent: Tensor, classes: Tensor) -> Tensor:
         """Return the loss of generated records in the rows of the feature map."""
         records = self.generator(latent, classes)
-        if self.labels == "concat":
-            rows, _ = self.rows_with_classes(records, classes)
+        if isinstance(self._private_rows, LabelledRows):
+            rows, _ = self._private_rows.function(records, classes)
         else:
-            rows = self.features(records)
+            rows = self._private_rows(records)
         blocks = None
         if self.labels == "blocks":
             blocks = classes
         return self.criterion.distance(released, rows, blocks)
-
-    def rows_with_classes(self, records: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the one-hot class to the row of a record; return rows and classes.
-
-        Args:
-            records: Records (n, ...).
-            classes: Their classes (n,).
-        """
-        rows = self.features(records)
-        one_hot = torch.nn.functional.one_hot(classes, self.generator.n_classes)
-        return torch.cat([rows, _LABEL_NORM * one_hot.to(records.dtype)], dim=1), classes
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return Adam with a schedule; see ``lr``."""
@@ -333,6 +322,36 @@ def _check_frequencies(generator: Generator, features: FeatureMap) -> None:
                 f"Expected features with {name}={expected}, as the generator has, got {actual}; "
                 f"give both the same {name}. Nothing was released."
             )
+
+
+class RowsWithClasses(nn.Module):
+    """Appends the one-hot class of a record, times 1/4, to its row.
+
+    A release copies its row function. This one holds the feature map alone, so that the generator
+    and the last release are not copied.
+
+    Args:
+        features: Maps records to rows.
+        n_classes: Number of classes.
+
+    Example:
+        >>> from dpswd.features.maps import Flatten
+        >>> row_function = RowsWithClasses(Flatten((1, 1, 2)), n_classes=2)
+        >>> rows, classes = row_function(torch.zeros(1, 1, 1, 2), torch.tensor([1]))
+        >>> rows[:, 2:]
+        tensor([[0.0000, 0.2500]])
+    """
+
+    def __init__(self, features: FeatureMap, n_classes: int) -> None:
+        super().__init__()
+        self.features = features
+        self.n_classes = n_classes
+
+    def forward(self, records: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rows of records (n, ...), and their classes (n,)."""
+        rows = self.features(records)
+        one_hot = torch.nn.functional.one_hot(classes, self.n_classes)
+        return torch.cat([rows, _LABEL_NORM * one_hot.to(records.dtype)], dim=1), classes
 
 
 class MomentModule(L.LightningModule):

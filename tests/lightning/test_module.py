@@ -1,5 +1,7 @@
 """The two modules on embedded digits: releases during the training or before it."""
 
+import copy
+
 import lightning as L
 import pytest
 import torch
@@ -15,7 +17,7 @@ from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
-from dpswd.lightning.module import GeneratorModule, MomentModule
+from dpswd.lightning.module import GeneratorModule, MomentModule, RowsWithClasses
 from dpswd.networks.generator import draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
@@ -83,14 +85,32 @@ def test_mechanism_of_labels(labels, dim, n_classes):
 
 
 def test_appended_classes():
-    module = generator_module(labels="concat")
+    row_function = RowsWithClasses(generator_module().features, n_classes=10)
     grey = torch.full((2, *SHAPE), 0.3)  # the centre of the features
-    rows, _ = module.rows_with_classes(grey, torch.tensor([1, 3]))
+    rows, _ = row_function(grey, torch.tensor([1, 3]))
     assert rows[:, :64].abs().max() < 1e-6
     expected = torch.zeros(2, 10)
     expected[0, 1] = 0.25
     expected[1, 3] = 0.25
     torch.testing.assert_close(rows[:, 64:], expected)
+
+
+@pytest.mark.parametrize("labels", ["blocks", "concat", "none"])
+def test_a_release_copies_no_generator(tmp_path, labels):
+    """Copies at every step would fill the memory of a long run."""
+    module = generator_module(labels=labels)
+    module.generator.uncopied = RefusesCopies()
+    fit(tmp_path, module)
+    assert module.criterion.n_releases == 4
+    with pytest.raises(RuntimeError, match="was copied"):
+        copy.deepcopy(module)
+
+
+class RefusesCopies:
+    """An attribute that says when it is copied."""
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("The generator was copied.")
 
 
 @pytest.mark.parametrize(
