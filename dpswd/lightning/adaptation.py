@@ -180,11 +180,18 @@ class AdaptationModule(KeepsRelease):
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(data))
 
     def on_fit_start(self) -> None:
-        """Refuse networks that do not fit, before the first release."""
+        """Refuse networks that do not fit the data module, before a file is written."""
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, AdaptationData):
             return
-        records = data.source_records[:_N_TRIED].to(self.device)
+        scores = self._tried_scores(data.source_records[:_N_TRIED].to(self.device))
+        with trial(self, "scores of the classes of the source"):
+            name = f"scores from {type(self.classifier).__name__}"
+            remedy = "give it an output for each class of the source"
+            check_shape_of(scores, data.class_names.shape, name, remedy)
+
+    def _tried_scores(self, records: Tensor) -> Tensor:
+        """Return scores of public source records; refuse networks that do not fit."""
         with trial(self, "networks that map source records to scores"):
             adapted = records
             if self.adapter is not None:
@@ -196,9 +203,7 @@ class AdaptationModule(KeepsRelease):
             if self.space is not None:
                 name = f"rows from {type(self.space).__name__}"
                 check_shape_of(self.space(adapted), (self.space.dim,), name, "set its dim")
-            name = f"scores from {type(self.classifier).__name__}"
-            remedy = "give it an output for each class of the source"
-            check_shape_of(self.classifier(features), data.class_names.shape, name, remedy)
+            return cast(Tensor, self.classifier(features))
 
     def _complete_input_parts(self, data: AdaptationData | None) -> None:
         """Make adapter and space from the shape and the size of public source records."""
@@ -263,6 +268,8 @@ class AdaptationModule(KeepsRelease):
         if not len(self._shown):
             self._shown = records[:_N_SHOWN].clone()
         if len(batch["target"]):
+            if self.released is None:
+                self._try_batch(records, classes)
             self._release(batch["target"], records)
         adapted = records
         if self.adapter is not None:
@@ -279,6 +286,15 @@ class AdaptationModule(KeepsRelease):
         distance = self._distance(adapted, features)
         self.log("distance", distance, prog_bar=True, batch_size=len(records))
         return cross_entropy + self.alignment * distance
+
+    def _try_batch(self, records: Tensor, classes: Tensor) -> None:
+        """Refuse networks that do not fit a batch of the source, before the first release.
+
+        Loaders without a data module show no records before.
+        """
+        scores = self._tried_scores(records)
+        with trial(self, f"scores from {type(self.classifier).__name__} for the source's classes"):
+            F.cross_entropy(scores, classes)
 
     def _release(self, private: PrivateBatch, source: Tensor) -> None:
         """Make a release.

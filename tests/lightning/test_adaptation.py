@@ -7,7 +7,7 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-from factories import refused
+from factories import ledger_of, refused
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import nn
 
@@ -201,7 +201,7 @@ class WrongDim(VectorEncoder):
         self.dim = 9
 
 
-@pytest.mark.parametrize(
+MISFITS = pytest.mark.parametrize(
     ("encoder", "head", "align", "words"),
     [
         (VectorEncoder(DIM, (8,)), Head(7, 2), "input", "RuntimeError"),
@@ -209,6 +209,9 @@ class WrongDim(VectorEncoder):
         (WrongDim(), Head(8, 2), "features", "features from WrongDim"),
     ],
 )
+
+
+@MISFITS
 def test_networks_that_do_not_fit_are_refused_before_a_release(
     tmp_path, encoder, head, align, words
 ):
@@ -217,6 +220,18 @@ def test_networks_that_do_not_fit_are_refused_before_a_release(
     with pytest.raises(InputError, match=f"{words}.*Nothing was released"):
         trained(tmp_path / "run", pl_module, data_module(tmp_path))
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+@MISFITS
+def test_plain_loaders_are_tried_at_the_first_release(tmp_path, encoder, head, align, words):
+    options = {"align": align, "batch_size": 300, "n_quantiles": 20}
+    if align == "input":
+        options |= {"adapter": VectorAdapter(DIM), "space": Flatten((DIM,), radius=8.0)}
+    pl_module = AdaptationModule(encoder, head, **options)
+    with pytest.raises(InputError, match=f"{words}.*Nothing was released"):
+        trained(tmp_path, pl_module, loaders())
+    assert pl_module.criterion.n_releases == 0
+    assert ledger_of(tmp_path).n_releases == 0
 
 
 # The data module
