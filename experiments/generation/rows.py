@@ -8,7 +8,6 @@ directory. An interrupted experiment goes on from its last checkpoint.
 
 import json
 import os
-import time
 from pathlib import Path
 
 import torch
@@ -35,9 +34,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     options = []
     if quick:
         options = ["--trainer.max_steps", str(QUICK_STEPS)]
-    started = time.monotonic()
     train(directory, data, options)
-    seconds = time.monotonic() - started
     generator, _ = read_generator(directory / "generator.pt")
     torch.manual_seed(0)
     save_samples(generator, out / "rows.png")
@@ -52,7 +49,6 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
         "mu": privacy["mu"],
         "sound": privacy["sound"],
         "steps": privacy["releases_made"],
-        "train_seconds": round(seconds),
     }
     return {"rows": cells.by_classifier([result], row)}
 

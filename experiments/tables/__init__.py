@@ -56,6 +56,7 @@ TABLES = {
     "shapes": Source("shapes", generation.shapes),
     "slices": Source("slices", generation.slices),
     "own_network": Source("own_network", generation.own_network),
+    "paper_mechanism": Source("rows", generation.paper_mechanism),
     "networks": Source("networks", generation.networks),
     "networks_start": Source("networks", generation.networks_start),
     "networks_faces": Source("networks", generation.networks_faces),

@@ -147,6 +147,15 @@ def own_network(result: Result) -> str:
     return with_origin(table, result, result["rows"], note=note)
 
 
+def paper_mechanism(result: Result) -> str:
+    """Accuracies of a network trained by the paper's mechanism, with what it claims."""
+    table = Pivot("data set", "steps", "ε", "μ")
+    for row in result["rows"]:
+        line = [row["dataset"], f"{row['steps']:,d}", f"{row['epsilon']:.3g}", f"{row['mu']:.3g}"]
+        table.add(line, column=classifier(row), cell=score(row))
+    return with_origin(table, result, result["rows"], note="one seed")
+
+
 def shapes(result: Result) -> str:
     """Accuracies of the one-shot generator in shapes and in pixels.
 
