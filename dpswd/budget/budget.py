@@ -39,7 +39,12 @@ from dpswd._versions import package_versions
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.accounting.shared_ledger import SharedLedger, statement
-from dpswd.budget.earlier_runs import PublicFacts, remember_run, warn_of_earlier_runs
+from dpswd.budget.earlier_runs import (
+    PublicFacts,
+    find_earlier_runs,
+    remember_run,
+    warn_of_earlier_runs,
+)
 from dpswd.budget.plan import Plan, ReleaseRequest, Target
 from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, StoredRelease
 from dpswd.budget.statement import RunStatement
@@ -437,11 +442,15 @@ class RunBudget(Recorder):
             shared.check_unit(setting.protects)
         if self.target.is_noise_free:
             warnings.warn(NOISE_FREE, PrivacyWarning, stacklevel=2)
+        earlier_runs: dict[str, Path] = {}
         if setting.public_facts is not None:
-            warn_of_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
+            earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
+            warn_of_earlier_runs(setting.public_facts, earlier_runs.values())
         if setting.before_ledger is not None:
             setting.before_ledger()
         header = self._header(setting, plan, guarantee)
+        if earlier_runs:
+            header["earlier_runs"] = sorted(earlier_runs)
         directory.create(header, shared)
         return RunState(directory.ledger.own.header, plan, guarantee, {}, Recovered())
 

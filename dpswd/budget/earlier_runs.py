@@ -79,8 +79,10 @@ def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
     _runs_of_process.setdefault(facts, {})[run_id] = run_dir
 
 
-def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collection[str]) -> None:
-    """Warn if an earlier run had the same public facts.
+def find_earlier_runs(
+    facts: PublicFacts, run_dir: Path, accounted: Collection[str]
+) -> dict[str, Path]:
+    """Return the directories of earlier runs with the same public facts, by their identifiers.
 
     Earlier runs are those beside ``run_dir`` and those of this process.
 
@@ -93,20 +95,25 @@ def warn_of_earlier_runs(facts: PublicFacts, run_dir: Path, accounted: Collectio
     for earlier, directories_of_process in _runs_of_process.items():
         if earlier.may_be_of(facts):
             directories_by_id |= directories_of_process
-    directories: set[Path] = set()
-    for run_id, path in directories_by_id.items():
-        if run_id not in accounted:
-            directories.add(path)
-    if not directories:
+    for run_id in accounted:
+        directories_by_id.pop(run_id, None)
+    return directories_by_id
+
+
+def warn_of_earlier_runs(facts: PublicFacts, directories: Collection[Path]) -> None:
+    """Warn that earlier runs had the same public facts, if there are any."""
+    names = [str(path) for path in sorted(set(directories))]
+    if not names:
         return
-    names = ", ".join(str(path) for path in sorted(directories)[:_MOST_NAMES])
-    if len(directories) > _MOST_NAMES:
-        names += ", ..."
-    noun = "An earlier run" if len(directories) == 1 else f"{len(directories)} earlier runs"
+    noun = "An earlier run"
+    if len(names) > 1:
+        noun = f"{len(names)} earlier runs"
+    if len(names) > _MOST_NAMES:
+        names = [*names[:_MOST_NAMES], "..."]
     warnings.warn(
-        f"{noun} ({names}) had the same public facts: {facts}. If the records were the same, the "
-        "budgets add up; to keep one budget for all runs, make a file by dpswd ledger create, and "
-        "pass shared_ledger (--shared-ledger).",
+        f"{noun} ({', '.join(names)}) had the same public facts: {facts}. If the records were the "
+        "same, the budgets add up; to keep one budget for all runs, make a file by dpswd ledger "
+        "create, and pass shared_ledger (--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
     )

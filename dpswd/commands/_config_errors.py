@@ -61,12 +61,29 @@ def _reason(text: str, class_path: str) -> str:
         return f"module '{module_name}' imports '{name}', which is not installed"
     no_name = _NO_NAME.search(text)
     if no_name:
-        return f"module '{no_name[1]}' has no class '{no_name[2]}' (class_path {class_path})"
+        known = _classes_of(no_name[1])
+        return f"module '{no_name[1]}' has no class '{no_name[2]}'{known} (class_path {class_path})"
     no_option = _NO_OPTION.search(text)
     if no_option:
         name = no_option[1]
-        return f"Option '{name}' is not accepted by {class_path}{_options_of(class_path)}"
+        options = _options_of(class_path)
+        return f"Option '{name}' is not accepted by {class_path}{options}; correct or remove it"
     return f"{text.rstrip('.')} (class_path {class_path})"
+
+
+def _classes_of(module_name: str) -> str:
+    """Return the classes that a module defines as a clause; empty without any."""
+    try:
+        module = import_module(module_name)
+    except ImportError:
+        return ""
+    names = []
+    for name, value in vars(module).items():
+        if inspect.isclass(value) and value.__module__ == module_name:
+            names.append(name)
+    if not names:
+        return ""
+    return f"; it has {', '.join(names)}"
 
 
 def _options_of(class_path: str) -> str:

@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +17,8 @@ import yaml  # type: ignore[import-untyped]
 from jsonargparse import ArgumentError
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from yaml.parser import ParserError  # type: ignore[import-untyped]
+from yaml.scanner import ScannerError  # type: ignore[import-untyped]
 
 from dpswd._distributed import lost
 from dpswd.commands._config_errors import refused_class
@@ -82,13 +84,29 @@ def _check_config(arguments: Sequence[str]) -> None:
         )
     for name in names:
         content = None
-        with suppress(yaml.YAMLError, UnicodeDecodeError):  # reported by the parser of Lightning
+        try:
             content = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
+        except (ScannerError, ParserError) as error:
+            raise InputError(_syntax_error(name, error)) from None
+        except (yaml.YAMLError, UnicodeDecodeError):
+            pass  # reported by the parser of Lightning
         if isinstance(content, dict) and content and set(content) <= set(CONSTANTS):
             raise InputError(
                 f"Expected a config of dpswd fit, got {name}, which has constants of dpswd "
                 "generate; run that, or choose a config with a model, which dpswd configs lists."
             )
+
+
+def _syntax_error(name: str, error: yaml.MarkedYAMLError) -> str:
+    """Return where the YAML of a config is wrong, and why."""
+    place = ""
+    if error.problem_mark is not None:
+        mark = error.problem_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}"
+    return (
+        f"Expected YAML in {name}, got a syntax error{place}: {error.problem}; check the "
+        "indentation there."
+    )
 
 
 def _import_from_working_folder() -> None:

@@ -35,6 +35,13 @@ _KEYWORDS_OF_CKPT_PATH = ("last", "best", "hpc")
 # Lines about a training without a progress bar.
 _N_LINES = 10
 
+# Metrics of the budget, as a line about the training calls them.
+_SHOWN_AS = {
+    "epsilon_pld": "epsilon by PLD",
+    "epsilon_rdp": "epsilon by RDP",
+    "target_epsilon": "target",
+}
+
 # Ways to start processes that torch cannot join to a run.
 _LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
 
@@ -232,7 +239,9 @@ class _StepLines(L.Callback):
         if n_tenths <= self._n_written:
             return
         self._n_written = n_tenths
-        values = [f"{name} {value:.4g}" for name, value in trainer.progress_bar_metrics.items()]
+        values = []
+        for name, value in trainer.progress_bar_metrics.items():
+            values.append(f"{_SHOWN_AS.get(name, name)} {value:.4g}")
         place = f"step {trainer.global_step:,} of {trainer.estimated_stepping_batches:,}"
         say(", ".join([f"training: {place}", *values]))
 

@@ -539,7 +539,7 @@ def _check_parts(generator: Generator, features: FeatureMap, *, has_labels: bool
     if generated_shape != mapped_shape:
         raise InputError(
             "Expected one sample_shape for generator and features, "
-            f"got {generated_shape} and {mapped_shape}."
+            f"got {generated_shape} and {mapped_shape}; give both the shape of the records."
         )
 
 

@@ -138,6 +138,7 @@ def collect(
         *delta_caveats(guarantee.delta, releases.sample_size),
         *_foreign_weights_caveats(runs),
         *_shared_ledger_caveats(ledger, privacy),
+        *_earlier_runs_caveats(ledger),
         *_edited_config_caveats(ledger_facts, config),
     ]
     report = Report(
@@ -448,6 +449,19 @@ def _shared_ledger_caveats(ledger: Ledger, privacy: PrivacyFile) -> list[str]:
         return []
     hint = "Other runs share the ledger of this run, and their costs add up. See dpswd ledger show."
     return [privacy.across_runs or hint]
+
+
+def _earlier_runs_caveats(ledger: Ledger) -> list[str]:
+    earlier = list(map(str, ledger.header.get("earlier_runs", ())))
+    if not earlier:
+        return []
+    noun = "An earlier run"
+    if len(earlier) > 1:
+        noun = f"{len(earlier)} earlier runs"
+    return [
+        f"{noun} ({', '.join(earlier)}) had the same public facts: the number of records, their "
+        "shape and their classes. If the records were the same, all costs add up."
+    ]
 
 
 def _edited_config_caveats(ledger: LedgerFacts, config: ConfigFile) -> list[str]:

@@ -11,6 +11,7 @@ from dpswd import Budget, ClassMeans, PrivateRecords
 from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.budget import earlier_runs
 from dpswd.errors import PrivacyWarning
+from dpswd.report import collect
 
 
 def spend(directory, handle=None, *, release=True, **options):
@@ -56,6 +57,22 @@ def test_a_second_run_beside_the_first_is_told(tmp_path, forget):
     forget()
     with pytest.warns(PrivacyWarning, match="2 earlier runs"):
         spend(tmp_path / "runs" / "c")
+
+
+def test_the_report_names_earlier_runs(tmp_path, forget):
+    """A reviewer sees the report alone, and not the warning."""
+    spend(tmp_path / "a")
+    forget()
+    with pytest.warns(PrivacyWarning):
+        spend(tmp_path / "b")
+    earlier = ledger_of(tmp_path / "a").header["run"]
+    assert ledger_of(tmp_path / "b").header["earlier_runs"] == [earlier]
+    report, _ = collect(tmp_path / "b")
+    (caveat,) = report.caveats
+    assert caveat.startswith(f"An earlier run ({earlier}) had the same public facts")
+    assert "earlier_runs" not in ledger_of(tmp_path / "a").header
+    first, _ = collect(tmp_path / "a")
+    assert first.caveats == ()  # control
 
 
 @pytest.mark.usefixtures("quiet")

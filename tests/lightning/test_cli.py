@@ -100,7 +100,8 @@ def test_fit_shows_progress_and_guarantee_and_nothing_else_of_lightning(fitted):
     progress = [line for line in lines if line.startswith("training")]
     assert len(progress) == STEPS
     assert progress[-1].startswith(f"training: step {STEPS} of {STEPS}, loss ")
-    assert "target_epsilon 10" in progress[-1]
+    assert "epsilon by PLD" in progress[-1]
+    assert "target 10" in progress[-1]
     assert lines.index("Reading the records.") < lines.index(progress[0])
     assert lines.index(f"Training with {STEPS} releases.") < lines.index(progress[0])
     assert "Guarantee: mu = " in fitted.output
@@ -216,7 +217,7 @@ class Own(ConvGenerator):
     ("class_path", "option", "message"),
     [
         ("own_clas.Own", "width", "model.generator: no module 'own_clas' in this folder"),
-        ("own_class.Owm", "width", "model.generator: module 'own_class' has no class 'Owm'"),
+        ("own_class.Owm", "width", "module 'own_class' has no class 'Owm'; it has Own (class_path"),
         ("own_class.Own", "wdth", "'wdth' is not accepted by own_class.Own; it has latent_dim, "),
     ],
 )
@@ -233,6 +234,13 @@ def test_a_class_of_a_config_that_is_misspelt_is_named_in_one_sentence(
     line = refused(capfd, "fit", "--config", "my.yaml")
     assert message in line
     assert len(line) < 200
+
+
+def test_a_syntax_error_in_a_config_names_the_file_and_the_line(tmp_path, capfd, monkeypatch):
+    (tmp_path / "my.yaml").write_text("trainer:\n  max_steps: 3\n   accelerator: cpu\n")
+    monkeypatch.chdir(tmp_path)
+    line = refused(capfd, "fit", "--config", "my.yaml")
+    assert "Expected YAML in my.yaml, got a syntax error in line 3, column " in line
 
 
 def flip_a_bit(content):
