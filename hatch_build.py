@@ -2,7 +2,8 @@
 
 The package index shows the README without the files beside it. With the address of the repository
 (``DPSWD_REPOSITORY``, or what GitHub sets in its workflows) relative links and pictures become
-absolute. Without one, a link becomes its text and the name of its file, and a picture is left out.
+absolute. Without one, a link becomes its text and the name of its file, and a picture is left out
+with its caption.
 """
 
 import os
@@ -12,6 +13,8 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+# A picture, and the caption below it.
+PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)[^)]+\)\n\n(\*[^*]+\*\n\n)?")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 PAPERS = {
     "Paper (Rakotomamonjy2021)": "https://arxiv.org/abs/2107.01848",
@@ -29,11 +32,13 @@ def repository() -> str:
 
 def with_absolute_links(text: str, address: str) -> str:
     """Return the README as a reader elsewhere can follow it."""
+    if not address:
+        text = PICTURE.sub("", text)
 
     def replaced(match: re.Match[str]) -> str:
         mark, words, target = match.groups()
         if not address:
-            return "" if mark else f"{words} (`{target}`)"
+            return f"{words} (`{target}`)"
         kind = "raw" if mark else "blob"
         return f"{mark}[{words}]({address}/{kind}/main/{target})"
 

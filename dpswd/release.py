@@ -179,10 +179,16 @@ class Releasing(nn.Module, Generic[M]):
     def check_stored(self, tensors: dict[str, Tensor]) -> None:
         """Raise an InputError if the tensors of a stored release are of another query."""
 
+    @property
+    def n_groups(self) -> int:
+        """Number C of groups of records that the statistic has; 1 without groups."""
+        raise NotImplementedError
+
     def check_row_function(self, row_function: RowFunction, records: PrivateRecords) -> None:
         """Check a row function on public random records, the first time that it is used."""
         if row_function not in self._checked_functions:
-            check_row_function(row_function, records.shape, max(1, records.n_classes))
+            n_classes = max(1, records.n_classes)
+            check_row_function(row_function, records.shape, n_classes, self.n_groups)
             self._checked_functions.append(row_function)
 
 
@@ -213,15 +219,10 @@ class RecordSum(Releasing[GaussianMechanism]):
         """
         raise NotImplementedError
 
-    def checked_groups(self, groups: Tensor) -> Tensor:
-        """Return the groups (n,) of records; refuse groups outside of [0, C)."""
-        if self.n_classes == 1:
-            return torch.zeros_like(groups)
-        if bool(((groups < 0) | (groups >= self.n_classes)).any()):
-            raise InputError(
-                f"Expected groups below {self.n_classes}, got groups outside; check n_classes."
-            )
-        return groups
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of a row function."""
+        return self.n_classes
 
     def check_stored(self, tensors: dict[str, Tensor]) -> None:
         """Raise an :class:`InputError` if a stored value has another shape than this sum."""
@@ -233,6 +234,11 @@ class RecordSum(Releasing[GaussianMechanism]):
 
 class BatchStatistic(Releasing[ProjectionMechanism]):
     """A statistic of all rows of a batch together. A subclass computes it."""
+
+    @property
+    def n_groups(self) -> int:
+        """Number of classes of the mechanism; 1 without classes."""
+        return self.mechanism.n_classes or 1
 
     def draw_projections(self) -> Tensor:
         """Draw the public directions (d, k) of one release."""
@@ -398,7 +404,9 @@ def _open_chunks(
     description = f"Reading records: {module.mechanism.released}"
     for chunk in with_progress_bar(entries.split(size), description, shown=has_bar):
         values, labels = records.open_records(chunk)
-        yield map_records(row_function, values, labels)
+        rows, groups = map_records(row_function, values, labels)
+        # A refusal would tell of a record: a group that does not exist becomes the nearest one.
+        yield rows, groups.clamp(0, module.n_groups - 1)
 
 
 def _one_group(rows: Tensor) -> Tensor:
@@ -410,8 +418,7 @@ def _add_up(module: RecordSum, chunks: Iterable[tuple[Tensor, Tensor]], n_record
     """Return the sum of what the chunks of this rank contribute, on the CPU. PRIVATE."""
     total = torch.zeros(module.shape, dtype=torch.float64)
     for rows, groups in chunks:
-        groups = module.checked_groups(groups.cpu())
-        total += module.contribution(rows.cpu(), groups, n_records)
+        total += module.contribution(rows.cpu(), groups.cpu(), n_records)
     return total
 
 

@@ -3,15 +3,16 @@
 Formal guarantee: docs/theory/private-side.md, Proposition 22.
 """
 
-import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from dpswd._fingerprint import fingerprint
 from dpswd.errors import InputError
-from dpswd.row_copy import RowCopy, RowFunction, is_of_library
+from dpswd.row_copy import LabelledRows, RowCopy, RowFunction
 
 __all__ = ["check_row_function"]
 
@@ -47,16 +48,12 @@ _SCALES = (
 _RANGES = ((0.0, 1.0), (0.0, 0.01), (0.5, 0.6))
 
 
-class _State(NamedTuple):
-    """What tells that a variable was assigned to, or that a list in it has grown."""
-
-    identity: int
-    length: int | None  # of a list, dict or set
-
-
 @torch.no_grad()
 def check_row_function(
-    row_function: RowFunction, shape: tuple[int, ...], n_classes: int = 1
+    row_function: RowFunction,
+    shape: tuple[int, ...],
+    n_classes: int = 1,
+    n_groups: int | None = None,
 ) -> None:
     """Check on public random records that every row is a function of one record.
 
@@ -67,10 +64,11 @@ def check_row_function(
         row_function: The function.
         shape: Shape of a record.
         n_classes: Number of classes of the records.
+        n_groups: Number of groups of a :class:`LabelledRows`; ``None`` for any number.
 
     Raises:
-        InputError: If a row depends on other records or on chance, or if the function changes a
-            variable that its copy shares with it.
+        InputError: If a row depends on other records or on chance, if a group is not in
+            ``[0, n_groups)``, or if the function changes a variable that its copy shares with it.
 
     Example:
         >>> check_row_function(lambda values: 2 * values, shape=(3,))
@@ -78,55 +76,92 @@ def check_row_function(
         Traceback (most recent call last):
         dpswd.errors.InputError: Expected rows that are computed from one record each, got ...
     """
-    copied = RowCopy(row_function)
-    name = getattr(row_function, "__name__", type(row_function).__name__)
-    before = _shared_variables(copied.modules)
+    check = _Check(row_function, n_classes, n_groups)
+    before = check.state()
     with torch.random.fork_rng(devices=[]):
         # of the CPU alone: torch.manual_seed also changes the state of a GPU, which is not restored
         torch.default_generator.manual_seed(0)
         for values, changed_values in _public_pairs(shape):
-            _check_pair(copied, name, values, changed_values, n_classes)
-    for variable, state in _shared_variables(copied.modules).items():
+            check.compare(values, changed_values)
+    for variable, state in check.state().items():
         if state != before.get(variable):
             raise InputError(
-                f"Expected a row function that keeps nothing, got {variable}, which changes; "
-                "use attributes."
+                f"Expected a row function that keeps nothing, got {variable}, which a call "
+                "changes; use attributes of a module."
             )
 
 
-def _check_pair(
-    copied: RowCopy, name: str, values: Tensor, changed_values: Tensor, n_classes: int
-) -> None:
-    """Check a row function on records (n, ...).
+@dataclass(frozen=True)
+class _Check:
+    """Calls of a row function on public records; see :func:`check_row_function`."""
 
-    It is checked also on the same records with another first one.
-    """
-    labels = torch.arange(_N_RECORDS) % min(n_classes, _N_RECORDS // _N_OF_CLASS)
-    changed_labels = labels.clone()
-    changed_labels[0] = 1
-    changed_labels %= n_classes
-    first = _rows_and_groups(copied, values, labels)
-    second = _rows_and_groups(copied, values, labels)
-    changed = _rows_and_groups(copied, changed_values, changed_labels)
-    two = _rows_and_groups(copied, values[1:3], labels[1:3])
-    if not _same(first, second):
-        raise InputError(
-            "Expected rows that are a function of the record, "
-            f"got {name}, whose rows change between two calls in evaluation mode; "
-            "remove the randomness."
-        )
-    if not _same(first[1:], changed[1:]) or not _same(first[1:3], two):
-        raise InputError(
-            "Expected rows that are computed from one record each, "
-            f"got {name}, whose rows change with another record of the batch; remove what looks at "
-            "the batch or class (mean, attention, BatchNorm without running statistics)."
-        )
+    row_function: RowFunction
+    n_classes: int
+    n_groups: int | None
 
+    @property
+    def name(self) -> str:
+        """Name of the function, for messages."""
+        return getattr(self.row_function, "__name__", type(self.row_function).__name__)
 
-def _rows_and_groups(copied: RowCopy, values: Tensor, labels: Tensor) -> Tensor:
-    """Return the rows (n, d) of records, with their groups as a further column."""
-    rows, groups = copied(values, labels)
-    return torch.cat([rows.double(), groups.double()[:, None]], dim=1)
+    def state(self) -> dict[str, Any]:
+        """Return the state of what the function can reach.
+
+        Its copy has no part in it. A class that appends every input to a list ``Encoder.inputs``,
+        for example, shares the list with the copy: the list would keep private records.
+        """
+        function: Any = self.row_function
+        if isinstance(self.row_function, LabelledRows):
+            function = self.row_function.function
+        return fingerprint(function, self.name)
+
+    def compare(self, values: Tensor, changed_values: Tensor) -> None:
+        """Compare rows before and after a change of the first of records (n, ...).
+
+        Raises:
+            InputError: If another row changes, or if rows change between two calls.
+        """
+        labels = torch.arange(_N_RECORDS) % min(self.n_classes, _N_RECORDS // _N_OF_CLASS)
+        changed_labels = labels.clone()
+        changed_labels[0] = 1
+        changed_labels %= self.n_classes
+        first = self.rows_and_groups(values, labels)
+        second = self.rows_and_groups(values, labels)
+        changed = self.rows_and_groups(changed_values, changed_labels)
+        two = self.rows_and_groups(values[1:3], labels[1:3])
+        if not _same(first, second):
+            raise InputError(
+                "Expected rows that are a function of the record, "
+                f"got {self.name}, whose rows change between two calls in evaluation mode; "
+                "remove the randomness."
+            )
+        if not _same(first[1:], changed[1:]) or not _same(first[1:3], two):
+            raise InputError(
+                "Expected rows that are computed from one record each, "
+                f"got {self.name}, whose rows change with another record of the batch; remove what "
+                "looks at the batch or class (mean, attention, BatchNorm without running "
+                "statistics)."
+            )
+
+    def rows_and_groups(self, values: Tensor, labels: Tensor) -> Tensor:
+        """Return the rows (n, d) of records, with their groups as a further column.
+
+        They come from a new copy, as those of private records do: a layer that is initialised by
+        the first batch that it sees then shows that its rows depend on the batch.
+
+        Raises:
+            InputError: If there are groups, and one of them does not exist.
+        """
+        copied = RowCopy(self.row_function)
+        rows, groups = copied(values, labels)
+        if isinstance(self.row_function, LabelledRows) and self.n_groups is not None:
+            is_outside = (groups < 0) | (groups >= self.n_groups)
+            if self.n_groups > 1 and bool(is_outside.any()):
+                raise InputError(
+                    f"Expected groups from 0 to {self.n_groups - 1}, got others from {self.name}; "
+                    "return a group that exists for every record."
+                )
+        return torch.cat([rows.double(), groups.double()[:, None]], dim=1)
 
 
 def _same(rows: Tensor, other: Tensor) -> bool:
@@ -174,30 +209,3 @@ def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]
         far = scale.changed * (1 + torch.randn(1, *shape).abs())
         for first in (far, -far):
             yield values, torch.cat([first, values[1:]])
-
-
-def _shared_variables(modules: list[nn.Module]) -> dict[str, _State]:
-    """Return the variables that a copied module shares with the original.
-
-    They come with their states. They are the attributes of its class and the global variables that
-    its methods name. A class that appends every input to a list ``Encoder.inputs``, for example,
-    has the variable "Encoder.inputs", whose length grows: the list would keep private records.
-    """
-    variables: dict[str, Any] = {}
-    for module in modules:
-        for kind in type(module).__mro__:
-            if is_of_library(kind.__module__):
-                continue
-            for name, value in vars(kind).items():
-                variables[f"{kind.__name__}.{name}"] = value
-                if inspect.isfunction(value):
-                    variables |= inspect.getclosurevars(value).globals
-    return {name: _state(value) for name, value in variables.items()}
-
-
-def _state(value: Any) -> _State:
-    """Return identity and length of the value of a variable."""
-    length = None
-    if isinstance(value, list | dict | set):
-        length = len(value)
-    return _State(id(value), length)

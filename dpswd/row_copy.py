@@ -81,9 +81,9 @@ def map_records(
 class RowCopy:
     """Copy of a row function, which keeps nothing of the records.
 
-    The copy is called in place of the function. The copy has its own modules, attributes, default
-    arguments, variables of a closure and global variables, while weights are shared. Whatever a
-    call writes into them goes when the copy is dropped.
+    The copy is called in place of the function. The copy has its own modules, weights, attributes,
+    default arguments, variables of a closure and global variables. Whatever a call writes into them
+    goes when the copy is dropped.
 
     Args:
         row_function: A module, a method, or a function of modules, tensors and numbers.
@@ -262,9 +262,6 @@ def _copy(value: Any, copies: SharesHandles) -> Any:
         if is_of_library(value.__module__):
             return value
         return _copy_function(value, copies)
-    if isinstance(value, nn.Module):
-        # Weights are shared: no call without gradients changes them.
-        copies.update({id(weight): weight for weight in value.parameters()})
     return copy.deepcopy(value, copies)
 
 

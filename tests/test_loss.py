@@ -395,7 +395,7 @@ def test_classes_of_a_row_function_outside_are_refused():
 
     loss = DPSlicedWassersteinLoss(quantiles_mechanism(n_classes=2))
     batch = batch_of(loss, PRIVATE, torch.zeros(8, dtype=torch.int64))
-    with pytest.raises(InputError, match=r"classes of a row function .*outside"):
+    with pytest.raises(InputError, match="groups from 0 to 1, got others"):
         loss(batch, PUBLIC, ZEROS, rows=LabelledRows(two_classes_more))
     assert loss.n_releases == 0
     assert loss.recorder == []

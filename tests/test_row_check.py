@@ -3,6 +3,7 @@
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from factories import X, Y, exact
@@ -116,6 +117,39 @@ def test_labelled_function_of_other_records_is_refused(function):
         released(LabelledRows(function))
 
 
+def far_records_in_group(group):
+    """Returns a function that puts records far from zero into a group, others into group 0."""
+
+    def function(values, labels):
+        return values, group * (values[:, 0].abs() > 50).long()
+
+    return LabelledRows(function)
+
+
+@pytest.mark.parametrize("group", [-1, 3])
+def test_groups_that_do_not_exist_are_refused_on_public_records(group):
+    with pytest.raises(InputError, match="groups from 0 to 2, got others"):
+        released(far_records_in_group(group))
+
+
+@pytest.mark.parametrize("group", [-1, 3])
+def test_a_private_record_in_a_group_that_does_not_exist_refuses_nothing(group):
+    """A refusal would tell of this record; its row goes to the nearest group."""
+
+    def function(values, labels):
+        is_other = values[:, 0] == 0.123456  # as no random record
+        return values, torch.where(is_other, group, 1)
+
+    rows = torch.zeros(6, 3)
+    rows[0] = 0.123456
+    query = ClassMeans(3, 3, row_norm=100.0)
+    values = exact(query, rows, torch.zeros(6).long(), function=LabelledRows(function))
+    nearest = min(max(group, 0), 2)
+    counts = values[:, 0] / query.row_norm
+    assert round(float(counts[nearest])) == 1
+    assert round(float(counts[1])) == 5
+
+
 def test_function_with_random_rows_is_refused():
     with pytest.raises(InputError, match="function of the record"):
         released(lambda values: values + torch.randn_like(values))
@@ -131,21 +165,171 @@ class KeepsInItsClass(torch.nn.Module):
         return values
 
 
-OF_THIS_FILE = []
+class OverwritesInItsClass(torch.nn.Module):
+    """As a running maximum for a look at the values does."""
 
-
-class KeepsInAGlobalVariable(torch.nn.Module):
-    """Its copy shares the variables of its file."""
+    statistics: ClassVar[dict[str, float]] = {"largest": 0.0}
 
     def forward(self, values):
-        OF_THIS_FILE.append(values)
+        self.statistics["largest"] = float(values.max())
         return values
 
 
-@pytest.mark.parametrize("kind", [KeepsInItsClass, KeepsInAGlobalVariable])
-def test_module_that_keeps_what_it_reads_is_refused(kind):
+LIST = []
+TENSOR = torch.zeros(())
+ARRAY = np.zeros(2)
+
+
+class Settings:
+    """An object of the user's own."""
+
+    largest = 0.0
+
+
+SETTINGS = Settings()
+
+
+@pytest.fixture
+def empty_variables():
+    """Variables without a trace of another test."""
+    LIST.clear()
+    TENSOR.fill_(-1.0)
+    ARRAY.fill(-1.0)
+    Settings.largest = -1.0
+    SETTINGS.largest = -1.0
+    OverwritesInItsClass.statistics["largest"] = -1.0
+
+
+class KeepsInAGlobalList(torch.nn.Module):
+    """Its copy shares the variables of its file, as those below do."""
+
+    def forward(self, values):
+        LIST.append(values)
+        return values
+
+
+class OverwritesATensor(torch.nn.Module):
+    def forward(self, values):
+        TENSOR.copy_(values.max())
+        return values
+
+
+class OverwritesAnArray(torch.nn.Module):
+    def forward(self, values):
+        ARRAY[0] = values.max()
+        return values
+
+
+class OverwritesAnAttribute(torch.nn.Module):
+    def forward(self, values):
+        SETTINGS.largest = float(values.max())
+        return values
+
+
+class OverwritesADefault(torch.nn.Module):
+    def forward(self, values, seen={"largest": 0.0}):  # noqa: B006
+        seen["largest"] = float(values.max())
+        return values
+
+
+def keep(values):
+    TENSOR.copy_(values.max())
+
+
+class CallsAFunction(torch.nn.Module):
+    def forward(self, values):
+        keep(values)
+        return values
+
+
+def overwrites_a_class(values):
+    """A class is not copied, unlike the other variables of a function."""
+    Settings.largest = float(values.max())
+    return values
+
+
+class Callable:
+    """A function that is no module."""
+
+    def __call__(self, values):
+        LIST.append(values)
+        return values
+
+
+@pytest.mark.usefixtures("empty_variables")
+@pytest.mark.parametrize(
+    "function",
+    [
+        KeepsInItsClass(),
+        OverwritesInItsClass(),
+        KeepsInAGlobalList(),
+        OverwritesATensor(),
+        OverwritesAnArray(),
+        OverwritesAnAttribute(),
+        OverwritesADefault(),
+        CallsAFunction(),
+        Callable(),
+        overwrites_a_class,
+        partial(overwrites_a_class),
+        KeepsInItsClass().forward,
+    ],
+    ids=lambda function: getattr(function, "__name__", type(function).__name__),
+)
+def test_function_that_keeps_what_it_reads_is_refused(function):
     with pytest.raises(InputError, match="keeps nothing"):
-        released(kind())
+        released(function)
+
+
+class IsInitialisedByItsFirstBatch(torch.nn.Module):
+    """As the layer ActNorm of normalising flows."""
+
+    def __init__(self):
+        super().__init__()
+        self.centre = torch.nn.Parameter(torch.zeros(3))
+        self.register_buffer("is_initialised", torch.tensor(False))
+
+    def forward(self, values):
+        if not self.is_initialised:
+            self.centre.data.copy_(values.mean(0))
+            self.is_initialised.fill_(True)
+        return values - self.centre
+
+
+def test_a_layer_that_is_initialised_by_its_first_batch_is_refused():
+    layer = IsInitialisedByItsFirstBatch()
+    with pytest.raises(InputError, match="one record each"):
+        released(layer)
+    assert torch.equal(layer.centre, torch.zeros(3))
+
+
+class KeepsInItself(torch.nn.Module):
+    """What it keeps goes with its copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = {"pixel": 0.0}
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.register_buffer("running", torch.zeros(()))
+
+    def forward(self, values):
+        self.largest["pixel"] = float(values.max())
+        self.running.copy_(values.max())
+        self.weight.copy_(values.max())
+        return values
+
+
+def overwrites_a_dictionary(values, seen={"largest": 0.0}):  # noqa: B006
+    """Defaults and variables of a function are copied with it."""
+    seen["largest"] = float(values.max())
+    ARRAY[0] = values.max()
+    return values
+
+
+@pytest.mark.usefixtures("empty_variables")
+@pytest.mark.parametrize("function", [KeepsInItself(), overwrites_a_dictionary])
+def test_control_a_function_whose_copy_alone_keeps_something_is_accepted(function):
+    released(function)
+    assert ARRAY[0] == -1
 
 
 def test_check_does_not_touch_the_generator_of_torch():
