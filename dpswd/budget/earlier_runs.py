@@ -82,9 +82,9 @@ def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
 def find_earlier_runs(
     facts: PublicFacts, run_dir: Path, accounted: Collection[str]
 ) -> dict[str, Path]:
-    """Return the directories of earlier runs with the same public facts, by their identifiers.
+    """Return the directories of earlier runs with the same public facts.
 
-    Earlier runs are those beside ``run_dir`` and those of this process.
+    The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir`` and those of this process.
 
     Args:
         facts: Public facts of the records of the new run.

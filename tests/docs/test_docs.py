@@ -117,7 +117,7 @@ QUICK = [
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A directory with what the pages assume: photos in three folders, grey scans, vectors."""
+    """A directory with what the pages assume: photos in three folders, scans, vectors."""
     rng, people = np.random.default_rng(0), ["age,height,smokes,sick"]
     for i in range(120):
         people.append(
@@ -126,7 +126,11 @@ def desk(tmp_path, monkeypatch):
         photo, scan = (rng.integers(0, 256, shape) for shape in ((20 + i % 5, 24, 3), (30, 28)))
         write_images(
             tmp_path,
-            {f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo, f"scans/{i}.png": scan},
+            {
+                f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo,
+                f"public/{('left', 'right')[i % 2]}/{i}.png": scan,
+                f"scans/{i}.png": scan,
+            },
         )
     (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
     (tmp_path / "columns.yaml").write_text(
