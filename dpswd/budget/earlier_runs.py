@@ -84,7 +84,8 @@ def find_earlier_runs(
 ) -> dict[str, Path]:
     """Return the directories of earlier runs with the same public facts.
 
-    The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir`` and those of this process.
+    The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir`` and those of
+    this process.
 
     Args:
         facts: Public facts of the records of the new run.
