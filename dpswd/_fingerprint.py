@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = ["fingerprint"]
 
 # Values that are compared by what they are.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# Folders of installed packages.
+_INSTALLED = {"site-packages", "dist-packages"}
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 
 
@@ -31,8 +34,9 @@ def fingerprint(value: Any, name: str) -> dict[str, Any]:
     """Return the state of every variable that a value leads to, by its name.
 
     The state of a plain value is the value, that of a tensor or an array a digest of its entries,
-    and that of other objects their identity. Modules of torch are examined, other objects of the
-    standard library and of the libraries in :mod:`dpswd.row_copy` are not.
+    and that of other objects their identity. Attributes of modules are examined; other objects,
+    classes and functions are where they come from a file of the user, and not from the standard
+    library or an installed package, whose tables and caches change for reasons of their own.
 
     Args:
         value: A function, a module or another object.
@@ -131,9 +135,12 @@ def _parts_of_class(kind: type) -> list[tuple[str, Any]]:
 
 
 def _is_examined(module: str | None) -> bool:
-    """Return whether objects of a Python module are examined."""
-    is_standard = str(module).partition(".")[0] in sys.stdlib_module_names
-    return not is_standard and not is_of_library(module)
+    """Return whether a Python module is a file of the user."""
+    name = str(module)
+    if name.partition(".")[0] in sys.stdlib_module_names or is_of_library(name):
+        return False
+    path = getattr(sys.modules.get(name), "__file__", None) or ""
+    return _INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _digest_of_tensor(tensor: Tensor) -> str:

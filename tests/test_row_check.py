@@ -1,5 +1,6 @@
 """The check of a row function on public random records."""
 
+import importlib
 from functools import partial
 from typing import ClassVar
 
@@ -278,6 +279,31 @@ class Callable:
 def test_function_that_keeps_what_it_reads_is_refused(function):
     with pytest.raises(InputError, match="keeps nothing"):
         released(function)
+
+
+CACHES_A_CONSTANT = """
+import torch
+
+TABLE = {}
+
+class Scaled(torch.nn.Module):
+    def forward(self, values):
+        return values * TABLE.setdefault(values.shape[1], 2.0)
+"""
+
+
+@pytest.mark.parametrize(("folder", "is_refused"), [("site-packages", False), ("mine", True)])
+def test_tables_of_installed_packages_may_grow(tmp_path, monkeypatch, folder, is_refused):
+    """They are filled at the first call, with constants as a rule."""
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / f"caches_{is_refused}.py").write_text(CACHES_A_CONSTANT)
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    layer = importlib.import_module(f"caches_{is_refused}").Scaled()
+    if is_refused:
+        with pytest.raises(InputError, match="keeps nothing"):
+            released(layer)
+    else:
+        released(layer)
 
 
 class IsInitialisedByItsFirstBatch(torch.nn.Module):
