@@ -190,7 +190,7 @@ class Layout:
         if self.table is None:
             return values
         cells = dict(zip(self.table.names, values.T, strict=True))
-        return self.table.numbers(cells, "the synthetic records")
+        return self.table.without_marks().numbers(cells, "the synthetic records")
 
     def _restore_images(self, values: Array) -> Array:
         """Return images (n, C, H, W) with the caller's axes and type of pixels."""

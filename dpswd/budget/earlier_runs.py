@@ -52,11 +52,18 @@ class PublicFacts:
     def may_be_of(self, other: "PublicFacts") -> bool:
         """Whether two runs with these facts may have read the same records.
 
-        The numbers of records and of persons of one data set differ.
+        The number of records of a data set says nothing of the number of persons.
         """
         if (self.shape, self.classes) != (other.shape, other.classes):
             return False
-        return self.n_records == other.n_records or self.unit != other.unit
+        if self.is_by_person != other.is_by_person:
+            return True
+        return self.n_records == other.n_records
+
+    @property
+    def is_by_person(self) -> bool:
+        """Whether persons are protected, and counted, in place of records."""
+        return self.unit != ONE_RECORD
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the header of a ledger states, besides ``sample_size``."""

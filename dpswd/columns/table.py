@@ -134,6 +134,11 @@ class Table:
         numbers = [column.numbers(cells[column.name], data, first_line) for column in self.included]
         return np.stack(numbers, axis=1)
 
+    def without_marks(self) -> "Table":
+        """Return the table for cells whose numbers are numbers, and no text with marks."""
+        columns = [replace(column, decimal_mark=".", thousands_mark="") for column in self.columns]
+        return Table(tuple(columns))
+
     def with_dtypes(self, dtypes: Mapping[str, str]) -> "Table":
         """Return the table with the types of the columns of a DataFrame."""
         columns = []

@@ -93,6 +93,23 @@ def test_other_public_facts_are_another_data_set(tmp_path, handle, forget):
     spend(tmp_path / "b", handle())
 
 
+def of_persons(n_persons, per_unit):
+    """Records of persons, two of each."""
+    n = 2 * n_persons
+    persons = torch.arange(n) // 2
+    return PrivateRecords(X[:n], Y[:n], classes=range(3), unit=persons, per_unit=per_unit)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_another_number_of_persons_is_another_data_set(tmp_path, forget):
+    spend(tmp_path / "a", of_persons(20, per_unit=2))
+    forget()
+    spend(tmp_path / "b", of_persons(19, per_unit=1))
+    forget()
+    with pytest.raises(PrivacyWarning, match="An earlier run"):
+        spend(tmp_path / "c", of_persons(20, per_unit=1))  # control
+
+
 @pytest.mark.usefixtures("quiet")
 def test_runs_that_spend_no_further_budget_are_not_mentioned(tmp_path, forget):
     shared = SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=1e-5)

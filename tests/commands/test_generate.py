@@ -368,6 +368,41 @@ def test_columns_are_matched_by_name(capfd, place):
     )
 
 
+GERMAN_FACTS = """
+weight: {kind: numeric, low: 0, high: 200, decimals: 1, decimal_mark: ',', missing: true}
+cost: {kind: numeric, low: 0, high: 90000, decimals: 2, decimal_mark: ',', thousands_mark: '.'}
+days: {kind: integer, low: 0, high: 2000, decimal_mark: ',', thousands_mark: '.'}
+"""
+
+
+def test_a_table_with_decimal_commas_to_the_bundle(capfd, place):
+    rng = np.random.default_rng(0)
+    lines = ["weight;cost;days;sick"]
+    for i in range(120):
+        weight = f"{rng.uniform(40, 120):.1f}".replace(".", ",") if i % 9 else ""
+        cost = f"{rng.uniform(1000, 9000):,.2f}".translate(str.maketrans(",.", ".,"))
+        lines.append(f"{weight};{cost};1.{i:03d};{('no', 'yes')[i % 2]}")
+    (place / "people.csv").write_text("\n".join(lines) + "\n")
+    (place / "facts.yaml").write_text(GERMAN_FACTS)
+    options = "--columns facts.yaml --target sick".split()
+    command = ["generate", "people.csv", *options, "--classes", "no", "yes"]
+    assert main(command) == 0
+    run = place / "runs" / "people"
+    assert {"columns.png", "report.html"} <= {path.name for path in run.iterdir()}
+    with (run / "synthetic.csv").open() as file:
+        header, *rows = csv.reader(file)
+    assert header == ["weight", "cost", "days", "sick"]
+    costs = [float(row[1].replace(",", ".")) for row in rows]
+    assert all(0 <= cost <= 90000 for cost in costs)
+    assert any("," in row[1] for row in rows)
+    (run / "report.html").unlink()
+    assert main([*command, "--resume"]) == 0  # as after an error in the last files
+    assert (run / "report.html").exists()
+    assert main(["evaluate", "runs/people/synthetic.csv", "people.csv", *options]) == 0
+    assert main(["publish", "runs/people", "--out", "bundle"]) == 0
+    assert main(["verify", "bundle"]) == 0
+
+
 def test_a_column_of_persons_is_left_out(capfd, place):
     rng = np.random.default_rng(0)
     lines = [f"{a:g},{b:g},{i % 2}" for i, (a, b) in enumerate(rng.normal(size=(80, 2)))]
