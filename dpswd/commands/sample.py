@@ -61,6 +61,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators.generator import PrivateGenerator, default_proportions
     from dpswd.files.export import export
 
+    at_least(1, n=arguments.n)
     path = arguments.generator
     if path.is_dir():
         path = path / "generator.pt"

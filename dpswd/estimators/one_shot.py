@@ -101,7 +101,8 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     def _has_released(self) -> bool:
         """Return whether a fit has made a release, or the object was read from a file."""
-        return hasattr(self, "generator_") or getattr(self, "_released", False)
+        is_read_or_fitted = hasattr(self, "generator_") or hasattr(self, self._fitted_name)
+        return is_read_or_fitted or getattr(self, "_released", False)
 
     def _run_directory(self) -> Path:
         """Return ``run_dir``, or a directory below ``runs`` named after the time."""
@@ -155,7 +156,7 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         try:
             self.generator_: Any = mixture.fit(records, budget, progress=self.verbose, **options)
         finally:
-            self._released = budget.n_releases > 0
+            self._released = self._has_released() or budget.n_releases > 0
         self.guarantee_: Guarantee = Processes().run_on_rank_0(
             lambda: budget.statement().guarantee_of_weights()
         )

@@ -44,6 +44,10 @@ _CLASSIFIER = (
     "A classifier that was trained on labelled public records and adapted to private ones, of "
     "which noisy statistics alone were used."
 )
+_CLASSIFIER_OF_SOURCE = (
+    "A classifier that was trained on labelled public records. It was not adapted to private ones, "
+    "of which noisy statistics alone were used."
+)
 _USE_OF_CLASSIFIER = (
     "Fill in: what the public and the private records are, how well the classifier does on records "
     "that may be looked at, and what it must not be used for. `dpswd predict classifier.pt DATA` "
@@ -145,16 +149,22 @@ class Contents:
         )
 
     @classmethod
-    def of_classifier(cls, shape: Sequence[int], classes: Sequence[str], verdict: str) -> Self:
-        """Return what is said about an adapted classifier.
+    def of_classifier(
+        cls, shape: Sequence[int], classes: Sequence[str], verdict: str, *, adapted: bool
+    ) -> Self:
+        """Return what is said about a classifier of an adaptation.
 
         Args:
             shape: Shape of a record.
             classes: Names of the classes.
             verdict: What the adaptation did, in one sentence.
+            adapted: Whether the classifier is adapted; else it is that of the source.
         """
+        intro = _CLASSIFIER_OF_SOURCE
+        if adapted:
+            intro = _CLASSIFIER
         return cls(
-            intro=_CLASSIFIER,
+            intro=intro,
             use=_USE_OF_CLASSIFIER,
             rows={"classes": ", ".join(classes), "adaptation": verdict},
             front={

@@ -251,7 +251,9 @@ def _write_classifier(adapter: PrivateAdapter, folder: Path) -> Contents:
     """Write the classifier."""
     adapter.save(folder / CLASSIFIER)
     classes = [str(name) for name in adapter.classes_.tolist()]
-    return Contents.of_classifier(adapter.classifier_.space.shape, classes, adapter.verdict_)
+    return Contents.of_classifier(
+        adapter.classifier_.space.shape, classes, adapter.verdict_, adapted=adapter.adapted_
+    )
 
 
 def _write_records(

@@ -457,6 +457,12 @@ def test_samples_are_new_and_a_seed_repeats_them(capfd, place):
     assert np.array_equal(drawn["c"], drawn["d"])
 
 
+@pytest.mark.parametrize("labels", [[], ["--labels", "0"]])
+def test_a_negative_number_of_samples_is_refused(capfd, place, labels):
+    line = refused(capfd, "sample", "generator.pt", "-n", "-5", *labels, "--out", "more")
+    assert "n >= 1" in line or "-n" in line
+
+
 def test_classes_of_a_command_line_are_integers_if_all_are_spelled_so():
     assert spelled_classes(["0", "1", "12"]) == [0, 1, 12]
     for names in (["1", "2", "X"], ["01", "02"], ["1.0", "2"], ["cat", "dog"]):

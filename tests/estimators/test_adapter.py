@@ -260,6 +260,9 @@ def test_save_and_load(new_adapter, tmp_path):
     assert loaded.verdict_ == adapter.verdict_
     with pytest.raises(InputError, match="shape"):
         loaded.predict(records[:, :3])
+    loaded.set_params(run_dir=tmp_path / "again")
+    with pytest.raises(InputError, match="got a second one"):
+        loaded.fit(records, names, domain)
 
 
 @pytest.mark.filterwarnings(NOISE)

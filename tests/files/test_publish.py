@@ -16,6 +16,7 @@ from dpswd.accounting.recompute import BY_DISTRIBUTION
 from dpswd.commands.main import main
 from dpswd.data import read_public
 from dpswd.errors import InputError
+from dpswd.files.card import Contents
 from dpswd.files.generators import read_generator, write_generator
 from dpswd.files.publish import publish, reseal
 from dpswd.files.verify import front_matter, verify
@@ -125,6 +126,13 @@ def test_a_classifier_is_published_with_a_model_card(tmp_path):
     assert front["library_name"] == "dpswd"
     assert front["pipeline_tag"] == "tabular-classification"
     assert front["differential_privacy"]["private"]
+
+
+@pytest.mark.parametrize("adapted", [True, False])
+def test_the_card_of_a_classifier_says_whether_it_was_adapted(adapted):
+    contents = Contents.of_classifier((4,), ["a", "b"], "A verdict.", adapted=adapted)
+    assert ("and adapted to private ones" in contents.intro) == adapted
+    assert ("was not adapted" in contents.intro) != adapted
 
 
 def test_the_same_seed_gives_the_same_bundle(run, tmp_path):
