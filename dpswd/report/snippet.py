@@ -13,7 +13,7 @@ accountant = PrivacyAccountant()
 
 curve = TradeOff.of(accountant.resolve({delta}))  # conversions by gdpnum
 print(curve.mu, curve.regret)
-print(accountant.get_epsilon({delta}))
+{accountant}print(accountant.get_epsilon({delta}))
 rates = (*TABLE_FPR, curve.advantage_fpr)
 for fpr, fnr in zip(rates, curve.fnr(rates)):
     print(fpr, fnr)"""
@@ -25,11 +25,15 @@ accountant.step(mechanism, sample_size={sample_size}, n_releases={count})"""
 
 def snippet(report: Report) -> str:
     """Return Python that computes the numbers of the report from the releases alone."""
+    accountant = ""
+    if report.accountant != "pld":
+        accountant = f'accountant.accountant = "{report.accountant}"  # of the run, for epsilon\n'
     groups = report.releases.groups
     classes = {_class_of(group) for group in groups}
     return _CODE.format(
         classes=", ".join(sorted(classes)),
         steps="\n".join(_step(group) for group in groups),
+        accountant=accountant,
         delta=report.guarantee.delta,
     )
 

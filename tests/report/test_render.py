@@ -232,9 +232,10 @@ def test_settings_that_are_not_set_are_left_out(tmp_path):
     assert "null" not in markdown
 
 
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
 @pytest.mark.parametrize("groups", [(), ((ROWS, 1000, 50),)], ids=["one shot", "subsampled"])
-def test_snippet_gives_the_numbers_of_the_report(tmp_path, capsys, groups):
-    report, _ = collect(make_run(tmp_path / "run", *groups))
+def test_snippet_gives_the_numbers_of_the_report(tmp_path, capsys, groups, accountant):
+    report, _ = collect(make_run(tmp_path / "run", *groups, accountant=accountant))
     exec(snippet(report), {})
     lines = capsys.readouterr().out.splitlines()
     numbers = [[float(part) for part in line.split()] for line in lines]
