@@ -25,18 +25,26 @@ __all__ = ["fingerprint"]
 
 # Values that are compared by what they are.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SEQUENCES = (list, tuple, set, frozenset, deque)
 # Folders of installed packages.
 _INSTALLED = {"site-packages", "dist-packages"}
-_SEQUENCES = (list, tuple, set, frozenset, deque)
+
+# Variables with their names.
+Parts = list[tuple[str, Any]]
+
+# The name of a variable, and the identity of what holds it: two variables may have one name.
+Place = tuple[str, int]
 
 
-def fingerprint(value: Any, name: str) -> dict[str, Any]:
-    """Return the state of every variable that a value leads to, by its name.
+def fingerprint(value: Any, name: str) -> dict[Place, Any]:
+    """Return the state of every variable that a value leads to.
 
     The state of a plain value is the value, that of a tensor or an array a digest of its entries,
-    and that of other objects their identity. Attributes of modules are examined; other objects,
-    classes and functions are where they come from a file of the user, and not from the standard
-    library or an installed package, whose tables and caches change for reasons of their own.
+    and that of other objects their identity. Containers and the attributes of modules are examined
+    wherever they come from. Objects, classes and functions are examined in files of the user; of
+    installed packages, the classes are, with the variables that their methods name, but not the
+    functions that they call. Of Python's standard library and of the libraries in
+    :mod:`dpswd.row_copy`, none is.
 
     Args:
         value: A function, a module or another object.
@@ -46,37 +54,38 @@ def fingerprint(value: Any, name: str) -> dict[str, Any]:
         >>> seen = {"inputs": [1, 2]}
         >>> before = fingerprint(seen, "seen")
         >>> seen["inputs"].append(3)
-        >>> set(fingerprint(seen, "seen")) - set(before)
-        {"seen['inputs'][2]"}
+        >>> [name for name, _ in set(fingerprint(seen, "seen")) - set(before)]
+        ["seen['inputs'][2]"]
     """
-    states: dict[str, Any] = {}
-    _add(value, name, states, {})
+    states: dict[Place, Any] = {}
+    _add(value, (name, 0), states, {})
     return states
 
 
-def _add(value: Any, name: str, states: dict[str, Any], visited: dict[int, Any]) -> None:
-    """Add the states of a value and of what it leads to.
+def _add(value: Any, place: Place, states: dict[Place, Any], visited: dict[int, Any]) -> None:
+    """Add the states of a value in a place, and of what it leads to.
 
     ``visited`` has the values that were added, by identity: they are kept alive, so that no other
     object gets the same identity.
     """
     if isinstance(value, _PLAIN):
-        states[name] = (type(value), repr(value))
+        states[place] = (type(value), repr(value))
         return
-    states[name] = id(value)
     if id(value) in visited:
+        states.setdefault(place, id(value))
         return
+    states[place] = id(value)
     visited[id(value)] = value
     if isinstance(value, Tensor):
-        states[name] = (id(value), _digest_of_tensor(value))
+        states[place] = (id(value), _digest_of_tensor(value))
     elif isinstance(value, np.ndarray):
-        states[name] = (id(value), _digest_of_array(value))
+        states[place] = (id(value), _digest_of_array(value))
     else:
-        for part_name, part in _parts(value, name):
-            _add(part, part_name, states, visited)
+        for name, part in _parts(value, place[0]):
+            _add(part, (name, id(value)), states, visited)
 
 
-def _parts(value: Any, name: str) -> list[tuple[str, Any]]:
+def _parts(value: Any, name: str) -> Parts:
     """Return what a value consists of, with names."""
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", part) for key, part in value.items()]
@@ -97,17 +106,22 @@ def _parts(value: Any, name: str) -> list[tuple[str, Any]]:
     if isinstance(value, ModuleType) or not hasattr(value, "__dict__"):
         return []
     kind = type(value)
-    if not isinstance(value, nn.Module) and not _is_examined(kind.__module__):
+    if not isinstance(value, nn.Module) and not _is_of_user(kind.__module__):
         return []
     attributes = [(f"{name}.{key}", part) for key, part in vars(value).items()]
     return [(kind.__name__, kind), *attributes]
 
 
-def _parts_of_function(function: FunctionType, name: str) -> list[tuple[str, Any]]:
-    """Return defaults, attributes, and the variables that a function names."""
-    if not _is_examined(function.__module__):
+def _parts_of_function(function: FunctionType, name: str) -> Parts:
+    """Return defaults, attributes and variables of a function in a file of the user."""
+    if not _is_of_user(function.__module__):
         return []
-    parts: list[tuple[str, Any]] = [
+    return _variables_of(function, name)
+
+
+def _variables_of(function: FunctionType, name: str) -> Parts:
+    """Return defaults, attributes, and the variables that a function names."""
+    parts: Parts = [
         (f"a default of {name}", function.__defaults__),
         (f"a default of {name}", function.__kwdefaults__),
         (f"an attribute of {name}", vars(function)),
@@ -121,26 +135,34 @@ def _parts_of_function(function: FunctionType, name: str) -> list[tuple[str, Any
     return parts
 
 
-def _parts_of_class(kind: type) -> list[tuple[str, Any]]:
+def _parts_of_class(kind: type) -> Parts:
     """Return the attributes of a class and of its bases, but for those of libraries."""
-    parts: list[tuple[str, Any]] = []
+    parts: Parts = []
     for base in kind.__mro__:
-        if not _is_examined(base.__module__):
+        if _is_of_library(base.__module__):
             continue
         for key, part in vars(base).items():
-            is_of_python = key.startswith("__") and not isinstance(part, FunctionType)
-            if not is_of_python:  # such as __slotnames__, which copy.copy writes
-                parts.append((f"{base.__name__}.{key}", part))
+            name = f"{base.__name__}.{key}"
+            if isinstance(part, FunctionType):
+                parts.append((name, part))
+                parts += _variables_of(part, name)
+            elif not key.startswith("__"):  # as __slotnames__, which copy.copy writes
+                parts.append((name, part))
     return parts
 
 
-def _is_examined(module: str | None) -> bool:
-    """Return whether a Python module is a file of the user."""
-    name = str(module)
-    if name.partition(".")[0] in sys.stdlib_module_names or is_of_library(name):
-        return False
-    path = getattr(sys.modules.get(name), "__file__", None) or ""
-    return _INSTALLED.isdisjoint(Path(path).parts)
+def _is_of_library(module: str | None) -> bool:
+    """Return whether a Python module belongs to a library that is not examined."""
+    return str(module).partition(".")[0] in sys.stdlib_module_names or is_of_library(module)
+
+
+def _is_of_user(module: str | None) -> bool:
+    """Return whether a Python module is a file of the user.
+
+    Those of installed packages are not.
+    """
+    path = getattr(sys.modules.get(str(module)), "__file__", None) or ""
+    return not _is_of_library(module) and _INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _digest_of_tensor(tensor: Tensor) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dpswd._fingerprint import fingerprint
+from dpswd._fingerprint import Place, fingerprint
 from dpswd.errors import InputError
 from dpswd.row_copy import LabelledRows, RowCopy, RowFunction
 
@@ -83,10 +83,10 @@ def check_row_function(
         torch.default_generator.manual_seed(0)
         for values, changed_values in _public_pairs(shape):
             check.compare(values, changed_values)
-    for variable, state in check.state().items():
-        if state != before.get(variable):
+    for place, state in check.state().items():
+        if state != before.get(place):
             raise InputError(
-                f"Expected a row function that keeps nothing, got {variable}, which a call "
+                f"Expected a row function that keeps nothing, got {place[0]}, which a call "
                 "changes; use attributes of a module."
             )
 
@@ -104,7 +104,7 @@ class _Check:
         """Name of the function, for messages."""
         return getattr(self.row_function, "__name__", type(self.row_function).__name__)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[Place, Any]:
         """Return the state of what the function can reach.
 
         Its copy has no part in it. A class that appends every input to a list ``Encoder.inputs``,
@@ -113,7 +113,10 @@ class _Check:
         function: Any = self.row_function
         if isinstance(self.row_function, LabelledRows):
             function = self.row_function.function
-        return fingerprint(function, self.name)
+        states = fingerprint(function, self.name)
+        for module in RowCopy(self.row_function).modules:  # also those within objects of libraries
+            states |= fingerprint(type(module), type(module).__name__)
+        return states
 
     def compare(self, values: Tensor, changed_values: Tensor) -> None:
         """Compare rows before and after a change of the first of records (n, ...).

@@ -1,6 +1,7 @@
 """The check of a row function on public random records."""
 
 import importlib
+import sys
 from functools import partial
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from factories import X, Y, exact
+from sklearn.preprocessing import FunctionTransformer
 
 from dpswd import ClassMeans, InputError, LabelledRows
 from dpswd.row_check import check_row_function
@@ -215,6 +217,15 @@ class OverwritesATensor(torch.nn.Module):
         return values
 
 
+class OverwritesATensorThatTwoMethodsName(torch.nn.Module):
+    def forward(self, values):
+        TENSOR.copy_(values.max())
+        return values
+
+    def largest(self):
+        return TENSOR
+
+
 class OverwritesAnArray(torch.nn.Module):
     def forward(self, values):
         ARRAY[0] = values.max()
@@ -265,6 +276,7 @@ class Callable:
         OverwritesInItsClass(),
         KeepsInAGlobalList(),
         OverwritesATensor(),
+        OverwritesATensorThatTwoMethodsName(),
         OverwritesAnArray(),
         OverwritesAnAttribute(),
         OverwritesADefault(),
@@ -281,29 +293,40 @@ def test_function_that_keeps_what_it_reads_is_refused(function):
         released(function)
 
 
-CACHES_A_CONSTANT = """
+KEEPS_IN_A_TABLE = """
 import torch
 
-TABLE = {}
+TABLE = {"largest": 0.0}
 
-class Scaled(torch.nn.Module):
+class Kept(torch.nn.Module):
+    seen = []
+
     def forward(self, values):
-        return values * TABLE.setdefault(values.shape[1], 2.0)
+        {statement}
+        return values
 """
 
 
-@pytest.mark.parametrize(("folder", "is_refused"), [("site-packages", False), ("mine", True)])
-def test_tables_of_installed_packages_may_grow(tmp_path, monkeypatch, folder, is_refused):
-    """They are filled at the first call, with constants as a rule."""
+@pytest.mark.parametrize("folder", ["site-packages", "mine"])
+@pytest.mark.parametrize(
+    "statement", ["TABLE['largest'] = float(values.max())", "self.seen.append(values)"]
+)
+def test_classes_of_installed_packages_are_examined(tmp_path, monkeypatch, folder, statement):
     (tmp_path / folder).mkdir()
-    (tmp_path / folder / f"caches_{is_refused}.py").write_text(CACHES_A_CONSTANT)
+    source = KEEPS_IN_A_TABLE.replace("{statement}", statement)
+    (tmp_path / folder / "kept.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path / folder)
-    layer = importlib.import_module(f"caches_{is_refused}").Scaled()
-    if is_refused:
-        with pytest.raises(InputError, match="keeps nothing"):
-            released(layer)
-    else:
+    monkeypatch.delitem(sys.modules, "kept", raising=False)
+    layer = importlib.import_module("kept").Kept()
+    with pytest.raises(InputError, match="keeps nothing"):
         released(layer)
+    monkeypatch.delitem(sys.modules, "kept")
+
+
+def test_a_module_within_an_object_of_a_library_is_examined():
+    transformer = FunctionTransformer(KeepsInItsClass(), validate=False)
+    with pytest.raises(InputError, match="keeps nothing"):
+        released(lambda values: transformer.func(values))
 
 
 class IsInitialisedByItsFirstBatch(torch.nn.Module):

@@ -6,7 +6,7 @@ makes all of them before the first step.
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -397,9 +397,7 @@ class MomentModule(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has another shape than the records."""
-        records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
-        if records is not None:
-            _check_shape(records.shape, self.generator)
+        _check_shape(_records_of(self.trainer).shape, self.generator)
         _check_first_draw(self.generator, _frequencies_of(self.generator))
 
     def on_train_start(self) -> None:
@@ -409,7 +407,7 @@ class MomentModule(L.LightningModule):
         """
         if self.matcher.is_released:
             return
-        self.matcher.make_releases(cast(Any, self.trainer).datamodule.records)
+        self.matcher.make_releases(_records_of(self.trainer))
         if isinstance(self.generator, ShuffleGenerator):
             means, covariances = self.matcher.normal()
             self.generator.start_at(means, covariances)
@@ -504,7 +502,7 @@ def _records_of(trainer: L.Trainer) -> PrivateRecords:
     records = getattr(getattr(trainer, "datamodule", None), "records", None)
     if not isinstance(records, PrivateRecords):
         raise InputError(
-            "Expected a data module with private records for whiten, got none; "
+            "Expected a data module with private records for releases of all of them, got none; "
             "use PrivateDataModule."
         )
     return records

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dpswd import InputError
+from dpswd import InputError, PrivateRecords, ReleaseLoader
 from dpswd.features.frequencies import DCT, Frequencies
 from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
@@ -93,6 +93,14 @@ def test_appended_classes():
     expected[0, 1] = 0.25
     expected[1, 3] = 0.25
     torch.testing.assert_close(rows[:, 64:], expected)
+
+
+def test_a_moment_module_without_a_data_module_is_refused_before_the_ledger(tmp_path):
+    records = PrivateRecords(torch.rand(60, *SHAPE), torch.arange(60) % 10, classes=range(10))
+    loader = ReleaseLoader(records, batch_size=60, n_releases=1, every=4)
+    with pytest.raises(InputError, match="data module with private records"):
+        trainer(tmp_path, max_steps=4, enable_checkpointing=False).fit(moment_module(), loader)
+    assert not (tmp_path / "ledger.jsonl").exists()
 
 
 @pytest.mark.parametrize("labels", ["blocks", "concat", "none"])
