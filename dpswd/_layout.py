@@ -25,6 +25,9 @@ NUMBERS = re.compile(
 )
 _FLOATS_OF_PYARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
+# Separators of the cells of a .csv file.
+SEPARATORS = (",", ";", "\t", "|")
+
 # Float64 holds integers exactly up to this one; integers beyond it would wrap in a conversion.
 _MAX_EXACT = 2**53
 
@@ -42,6 +45,7 @@ class Layout:
         target: Name of the column or Series of classes.
         table: Public facts of the columns, by which numbers become cells; ``None`` for numbers.
         package: Package of the caller's DataFrame, ``"polars"`` or ``"pyarrow"``; "" for pandas.
+        separator: Separator of the cells of the caller's ``.csv`` file.
     """
 
     kind: Literal["images", "rows"] = "rows"
@@ -52,6 +56,7 @@ class Layout:
     target: str | None = None
     table: Table | None = None
     package: str = ""
+    separator: str = ","
 
     @classmethod
     def of(cls, values: Any) -> "Layout":
@@ -71,6 +76,8 @@ class Layout:
         """
         target: Any = self.target
         if not isinstance(target, str | None) or self.package not in ("", "polars", "pyarrow"):
+            return False
+        if self.separator not in SEPARATORS:
             return False
         if self.table is not None and self.table.names != self.columns:
             return False

@@ -343,7 +343,7 @@ def test_an_array_of_an_archive_names_the_units(tmp_path):
     path = tmp_path / "scans.npz"
     np.savez(path, features=np.zeros((6, 2), dtype=np.float32), patient=[1, 1, 2, 2, 3, 3])
     assert len(read(path, unit="patient")) == 3
-    with pytest.raises(InputError, match="unit to be an array"):
+    with pytest.raises(InputError, match=r"unit .--unit. to be an array"):
         read(path, unit="person")
 
 

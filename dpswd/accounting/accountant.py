@@ -42,6 +42,10 @@ _TINY_MU = 1e-3
 
 # The sentences of ``assumptions``, in their order.
 _REPLACE_ONE = "Neighbouring data sets have the same size and differ in one record (replace-one)."
+_REPLACE_PERSON = (
+    "Neighbouring data sets have the same number of persons and differ in the records of one "
+    "person, at most {per_unit} (replace-one)."
+)
 _CLIPPED = "Every row is clipped to an L2 norm of at most {norm:g}."
 _SUBSETS = (
     "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept "
@@ -373,7 +377,7 @@ class PrivacyAccountant:
         if not self.history:
             return []
         mechanisms = [mechanism for mechanism, *_ in self.history]
-        sentences = [_REPLACE_ONE]
+        sentences = [self._neighbours()]
         sentences += self._assumptions_about_rows()
         sentences += self._assumptions_about_directions()
         if any(mechanism.spends_tail for mechanism in mechanisms):
@@ -383,6 +387,13 @@ class PrivacyAccountant:
         reasons = {mechanism.why_not_private for mechanism in mechanisms}
         sentences += [_NOT_PRIVATE.format(reason=reason) for reason in sorted(reasons) if reason]
         return sentences
+
+    def _neighbours(self) -> str:
+        """Return in what neighbouring data sets differ."""
+        per_unit = max(mechanism.per_unit for mechanism, *_ in self.history)
+        if per_unit == 1:
+            return _REPLACE_ONE
+        return _REPLACE_PERSON.format(per_unit=per_unit)
 
     def _assumptions_about_rows(self) -> list[str]:
         """Return what is assumed of the rows and of the subsets that the releases read."""

@@ -9,20 +9,18 @@ from typing import Any, Self
 from scipy.special import ndtr as normal_cdf
 from scipy.special import ndtri as normal_quantile
 
+from dpswd._json import INFINITE, plain_number
 from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import real
 from dpswd.accounting.rounding import round_up
 
-__all__ = ["INFINITE", "Guarantee", "plain_number"]
+__all__ = ["Guarantee"]
 
 REPLACE_ONE = "replace-one"
 SCOPE = (
     "The guarantee covers the releases of all runs that the weights depend on (weights_from_runs). "
     "Releases of other runs on the same records compose with it."
 )
-
-# An infinite number in files: JSON has no word for it.
-INFINITE = "inf"
 
 # Share of wrong accusations in the words on mu.
 _FALSE_ALARMS = 1e-3
@@ -184,13 +182,6 @@ class Guarantee:
             if value is not None:
                 arguments[field.name] = _checked(field.name, value)
         return cls(**arguments)
-
-
-def plain_number(value: float | None) -> float | str | None:
-    """Return a number as files hold it: the text ``"inf"`` for infinity."""
-    if value == math.inf:
-        return INFINITE
-    return value
 
 
 def _checked(name: str, value: Any) -> Any:

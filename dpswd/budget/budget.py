@@ -448,6 +448,7 @@ class RunBudget(Recorder):
             warn_of_earlier_runs(setting.public_facts, earlier_runs.values())
         if setting.before_ledger is not None:
             setting.before_ledger()
+        guarantee = dataclasses.replace(guarantee, unit=setting.protects)
         header = self._header(setting, plan, guarantee)
         if earlier_runs:
             header["earlier_runs"] = sorted(earlier_runs)

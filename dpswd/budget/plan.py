@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from dpswd._json import plain_number
 from dpswd._validate import budget, choice, probability
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma, planning_mu
-from dpswd.accounting.guarantee import plain_number
 from dpswd.accounting.ledger import plan_of
 from dpswd.accounting.pld import LossTooLargeError
 from dpswd.errors import InputError, LedgerError

@@ -175,7 +175,7 @@ class Column:
         try:
             low = self._plain_bound(self.low)
             high = self._plain_bound(self.high)
-            width = self._coordinate(high) - self._coordinate(low)
+            width = self._coordinate_of_bound(high) - self._coordinate_of_bound(low)
         except (AttributeError, TypeError, ValueError, OverflowError):
             width = math.nan
         if not 0 < width < _LARGEST_WIDTH:
@@ -278,8 +278,8 @@ class Column:
     @cached_property
     def _origin(self) -> float:
         """Coordinate whose number is 0."""
-        low = self._coordinate(self.low)
-        high = self._coordinate(self.high)
+        low = self._coordinate_of_bound(self.low)
+        high = self._coordinate_of_bound(self.high)
         largest = max(abs(low), abs(high))
         if self.kind in _SECONDS or largest > min(_FAR, _FAR_WIDTHS * (high - low)):
             return low
@@ -289,7 +289,7 @@ class Column:
     def _first(self) -> float:
         """Least number of a cell that is not missing."""
         if not self.has_categories:
-            return self._coordinate(self.low) - self._origin
+            return self._coordinate_of_bound(self.low) - self._origin
         if self.missing:
             return 1.0
         return 0.0
@@ -299,7 +299,7 @@ class Column:
         """Largest number."""
         if self.has_categories:
             return self._first + len(self._listed) - 1
-        return self._coordinate(self.high) - self._origin
+        return self._coordinate_of_bound(self.high) - self._origin
 
     @cached_property
     def _missing_number(self) -> float:
@@ -399,6 +399,12 @@ class Column:
         if is_missing_cell(cell):
             return True
         return isinstance(self.missing, str) and cell_key(cell) == cell_key(self.missing)
+
+    def _coordinate_of_bound(self, bound: Any) -> float:
+        """Return a bound as a number, days or seconds; it has no marks, unlike a cell."""
+        if self.kind in _SECONDS:
+            return self._coordinate(bound)
+        return self._number_of_kind(bound)
 
     def _coordinate(self, cell: Any, date_format: str = "") -> float:
         """Return a number, or a date as days or seconds after 1970."""
@@ -503,6 +509,9 @@ class Column:
             >>> euros = Column(name="a", kind="numeric", low=0, high=9, decimal_mark=",")
             >>> euros.as_text([1.5, 2.25])
             ['1,5', '2,25']
+            >>> prices = Column(name="price", kind="numeric", low=0, high=9, decimals=2)
+            >>> prices.as_text([1.5])
+            ['1.50']
         """
         missing_text = ""
         if isinstance(self.missing, str):
@@ -512,10 +521,16 @@ class Column:
             if _is_missing_value(cell):
                 texts.append(missing_text)
             elif isinstance(cell, float):
-                texts.append(str(cell).replace(".", self.decimal_mark))
+                texts.append(self._text_of_number(cell).replace(".", self.decimal_mark))
             else:
                 texts.append(str(cell))
         return texts
+
+    def _text_of_number(self, number: float) -> str:
+        """Return a number as text, with zeros up to the stated decimals."""
+        if self.decimals is None:
+            return str(number)
+        return f"{number:.{self.decimals}f}"
 
 
 class _UnfitCellError(ValueError):

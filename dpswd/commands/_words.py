@@ -6,12 +6,15 @@ command shows the option alone.
 """
 
 import re
+from collections.abc import Collection
 
 # What follows the name of an argument and "=": a list, a text, a number or a name, or nothing.
 _VALUE = r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^\s\"'\[(]*)"
 _OPTION = r"\((--[^()]+)\)"
 _ARGUMENT = re.compile(rf"(?<!\S)[a-z_]+={_VALUE} {_OPTION}")
 _NAME = re.compile(rf"(?<!\S)(?P<name>[a-z_]+) {_OPTION}")
+# A check of the value of an argument, such as: Expected per_unit >= 1, got per_unit=0.
+_CHECK = re.compile(r"\bExpected (?P<name>[a-z_]+)(?P<check> .*?), got (?P=name)=")
 # The budget, as Python names it.
 _TARGET = re.compile(r"\btarget_(epsilon|delta)\b")
 
@@ -28,6 +31,33 @@ def in_options(sentence: str) -> str:
     named = _ARGUMENT.sub(lambda match: match[1], sentence)
     named = _NAME.sub(_same_name, named)
     return _TARGET.sub(r"--\1", named)
+
+
+def checked_options(sentence: str, names: Collection[str]) -> str:
+    """Return a sentence with options in place of checked arguments.
+
+    Args:
+        sentence: Sentence of the library.
+        names: Names of the options of the command, as Python has them.
+
+    Example:
+        >>> checked_options("Expected per_unit >= 1, got per_unit=0.", ["per_unit"])
+        'Expected --per-unit >= 1, got 0.'
+        >>> checked_options("Expected dim >= 1, got dim=0.", ["per_unit"])
+        'Expected dim >= 1, got dim=0.'
+    """
+    return _CHECK.sub(lambda match: _checked_option(match, names), sentence)
+
+
+def _checked_option(match: re.Match[str], names: Collection[str]) -> str:
+    """Return the start of a check with the option, if there is one of this name."""
+    name = match["name"]
+    if name not in names:
+        return match[0]
+    dashes = "--"
+    if len(name) == 1:
+        dashes = "-"
+    return f"Expected {dashes}{name.replace('_', '-')}{match['check']}, got "
 
 
 def in_options_of_fit(sentence: str) -> str:

@@ -5,7 +5,8 @@ The user edits and confirms the draft.
 
 import math
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from dpswd.errors import InputError
 _MAX_CATEGORIES = 50
 # A fact that the cells do not show.
 _UNKNOWN = "fill in"
+# From so many different numbers (or dates) on, one text beside them stands for a missing cell.
+_FEWEST_NUMBERS = 10
 # Formats of dates that a draft knows, ISO first.
 _DATE_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M")
 
@@ -62,13 +65,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
         "without the records, then\n# delete the line draft: true. docs/tables.md has the kinds.\n"
     )
-    for name, cells in columns.items():
-        texts = sorted({cell.strip() for cell in cells if is_missing_cell(cell)} - {""})
-        if texts:
-            comment += (
-                f"# Column {name}: {', '.join(texts)} counts as a missing cell; list it as a "
-                "category if it is one.\n"
-            )
+    for name, draft in drafts.items():
+        comment += _remarks(name, draft, columns[name])
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
@@ -78,6 +76,22 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "to_confirm": to_confirm,
         "target": arguments.target,
     }
+
+
+def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
+    """Return the lines of the comment on what the draft assumes of a column."""
+    remarks = []
+    texts = sorted({cell.strip() for cell in cells if is_missing_cell(cell)} - {""})
+    if texts:
+        remarks.append(
+            f"{', '.join(texts)} counts as a missing cell; list it as a category if it is one."
+        )
+    missing = draft.get("missing")
+    if isinstance(missing, str):
+        remarks.append(f"{missing} is taken for a missing cell, since all others are of one kind.")
+    if draft["kind"] == "identifier" and all(map(is_missing_cell, cells)):
+        remarks.append("no cell has a value, so the column is left out.")
+    return "".join(f"# Column {name}: {remark}\n" for remark in remarks)
 
 
 def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -123,27 +137,47 @@ def _stated_kinds(pairs: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
     """Return the facts of one column: the stated kind, and what its cells show."""
+    if kind == "identifier":
+        return {"kind": kind}
     values = [cell.strip() for cell in cells if not is_missing_cell(cell)]
     distinct = sorted(set(values))
-    is_guessed = kind is None
+    missing_text = None
+    if kind not in ("binary", "nominal"):
+        missing_text = _missing_text(distinct)
+    if missing_text is not None:
+        distinct.remove(missing_text)
     if kind is None:
         kind = _guessed_kind(distinct)
-    draft: dict[str, Any] = {"kind": kind}
-    if kind == "identifier" and not is_guessed:
-        return draft
-    draft["draft"] = True
+    draft: dict[str, Any] = {"kind": kind, "draft": True}
     if kind == "identifier":
         return draft
-    if kind in ("binary", "nominal"):
-        if distinct != ["0", "1"]:
-            draft["categories"] = distinct
+    if kind == "nominal" or (kind == "binary" and distinct != ["0", "1"]):
+        draft["categories"] = distinct or [_UNKNOWN]
     elif kind in ("date", "datetime"):
         draft |= _draft_of_dates(distinct, kind)
-    else:
+    elif kind != "binary":
         draft |= _draft_of_numbers(distinct)
-    if len(values) < len(cells):
+    if missing_text is not None:
+        draft["missing"] = missing_text
+    elif len(values) < len(cells):
         draft["missing"] = True
     return draft
+
+
+def _missing_text(distinct: Sequence[str]) -> str | None:
+    """Return the only text beside numbers, or beside dates.
+
+    The result is ``None`` if no or several cells differ in this way, or few numbers are there.
+    """
+    if len(distinct) <= _FEWEST_NUMBERS:
+        return None
+    tests: list[Callable[[str], bool]] = [_is_number_of_any_mark]
+    tests += [partial(_is_date, date_format) for date_format in _DATE_FORMATS]
+    for is_of_kind in tests:
+        others = [value for value in distinct if not is_of_kind(value)]
+        if len(others) == 1:
+            return others[0]
+    return None
 
 
 def _draft_of_dates(distinct: Sequence[str], kind: str) -> dict[str, Any]:
@@ -184,27 +218,42 @@ def _have_decimal_commas(distinct: Sequence[str]) -> bool:
 def _format_of_dates(distinct: Sequence[str]) -> str | None:
     """Return the first format that reads all cells, "" for ISO; ``None`` if none does."""
     for date_format in _DATE_FORMATS:
-        try:
-            for value in distinct:
-                moment_of(value, date_format)
-        except ValueError:
-            continue
-        return date_format
+        if all(_is_date(date_format, value) for value in distinct):
+            return date_format
     return None
 
 
 def _guessed_kind(distinct: Sequence[str]) -> str:
-    """Return the kind of a column by its different cells."""
+    """Return the kind of a column by its different cells.
+
+    A column without values is left out, as an identifier is.
+    """
+    if not distinct:
+        return "identifier"
     if len(distinct) == 2:
         return "binary"
-    if distinct and all(map(_is_number, distinct)):
+    if all(map(_is_number, distinct)):
         is_whole = all(float(value).is_integer() for value in distinct)
         return "integer" if is_whole else "numeric"
     if _have_decimal_commas(distinct):
         return "numeric"
-    if distinct and _format_of_dates(distinct) is not None:
+    if _format_of_dates(distinct) is not None:
         return "datetime" if any(":" in value for value in distinct) else "date"
     return "nominal" if len(distinct) <= _MAX_CATEGORIES else "identifier"
+
+
+def _is_number_of_any_mark(cell: str) -> bool:
+    """Return whether a cell is a finite number with a point or a comma."""
+    return _is_number(cell) or _is_number(cell.replace(",", "."))
+
+
+def _is_date(date_format: str, cell: str) -> bool:
+    """Return whether a cell is a date in a format."""
+    try:
+        moment_of(cell, date_format)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_number(cell: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dpswd._files import check_new
 from dpswd._progress import working
+from dpswd._validate import at_least
 from dpswd.columns import read_columns
 from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
 from dpswd.errors import InputError
@@ -20,7 +21,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_data(parser, nargs="?")
     parser.add_argument("--config", metavar="NAME|FILE", help="as for generate")
     parser.add_argument("--shape", help="instead of DATA: 28,28 or 32,32,3 or 54 (columns)")
-    parser.add_argument("--n", type=int, metavar="N", help="instead of DATA: number of records")
+    parser.add_argument(
+        "-n", "--n", type=int, metavar="N", help="instead of DATA: number of records"
+    )
     parser.add_argument(
         "--n-classes", type=int, help="instead of DATA: number of classes (default: none)"
     )
@@ -64,6 +67,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.mixture.resources import cost_line
 
+    at_least(1, per_unit=arguments.per_unit)
     if arguments.data is None:
         public = _stated_facts(arguments)
     else:
@@ -159,14 +163,16 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
             )
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
     command = "adapt" if arguments.adapt else "generate"
+    size = f"{records.n_entries:,} {records.entry_noun} of shape {records.shape}"
+    if records.has_units:
+        size = f"{len(records):,} persons with at most {records.per_unit} records each, {size}"
     return _PublicFacts(
         records.shape,
         records.n_entries,
         records.n_classes,
         records.bounds,
-        f"From {arguments.data}: {records.n_entries:,} records of shape {records.shape}, "
-        f"{records.n_classes or 'no'} classes. The forecast reads nothing else. dpswd {command} "
-        "treats these facts as public, too.",
+        f"From {arguments.data}: {size}, {records.n_classes or 'no'} classes. The forecast reads "
+        f"nothing else. dpswd {command} treats these facts as public, too.",
     )
 
 

@@ -33,7 +33,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.accountant import PrivacyAccountant
-    from dpswd.accounting.guarantee import plain_number
     from dpswd.accounting.ledger import Ledger, plan_of
     from dpswd.accounting.shared_ledger import SharedLedger, statement
 
@@ -59,7 +58,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
             for run, run_header in ledger.runs.items()
         ],
         **planned,
-        "made": {"epsilon": plain_number(so_far.epsilon), "mu": plain_number(so_far.mu)},
+        "made": {"epsilon": so_far.epsilon, "mu": so_far.mu},
     }
 
 

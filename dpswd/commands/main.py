@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from dpswd import __version__
+from dpswd._json import plain_values
 from dpswd._progress import translated
 from dpswd.commands._fit_help import HELP, asks_for_full_help, asks_for_help
-from dpswd.commands._words import in_options, in_options_of_fit
+from dpswd.commands._words import checked_options, in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
@@ -116,6 +117,8 @@ def _run(arguments: list[str]) -> int:
     try:
         with _packages():
             result = command.run(options)
+    except InputError as error:
+        raise InputError(checked_options(str(error), vars(options))) from error
     except KeyboardInterrupt as interrupt:
         if _can_be_resumed(options):
             words = [word for word in arguments if word != "--resume"]
@@ -125,7 +128,7 @@ def _run(arguments: list[str]) -> int:
     if _is_follower():
         return DONE
     if options.json:
-        print(json.dumps(result))
+        print(json.dumps(plain_values(result), allow_nan=False))
     else:
         command.show(result)
     # An audit and a verification pass or fail: they fail if they refute a claim.

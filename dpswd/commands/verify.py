@@ -8,6 +8,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from dpswd._public_facts import ONE_RECORD
+
 _SHOWN = (1e-6, 1e-3, 1e-2)  # false-positive rates of the curve on the screen
 
 
@@ -40,13 +42,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return result
 
 
-def _attack_line(point: dict[str, float]) -> str:
-    """Say how many records an attacker finds at a point of the trade-off curve."""
+def _attack_line(point: dict[str, float], unit: str) -> str:
+    """Say how many records (or persons) an attacker finds at a point of the curve."""
     from dpswd.accounting.rounding import round_up
 
+    counted = "records"
+    if unit != ONE_RECORD:
+        counted = "persons"
     detected = 100 * round_up(1 - point["fnr"], 3)
     return (
-        f"finds at most {detected:.3g} % of the records if it wrongly accuses 1 in "
+        f"finds at most {detected:.3g} % of the {counted} if it wrongly accuses 1 in "
         f"{1 / point['fpr']:,.0f} others"
     )
 
@@ -65,7 +70,7 @@ def show(result: dict[str, Any]) -> None:
         )
         for point in result["trade_off"]:
             if point["fpr"] in _SHOWN:
-                print(f"Attack:      {_attack_line(point)}")
+                print(f"Attack:      {_attack_line(point, result['unit'])}")
         print(f"Computed by: {result['method']}")
     if result["remarks"]:
         print(result["remarks"])

@@ -82,7 +82,8 @@ def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
         for option, name in (("target", options.target), ("unit", options.unit)):
             if name is not None and name not in names:
                 raise InputError(
-                    f"Expected {option} to be a column of {path}, {names}, got {name!r}."
+                    f"Expected {option} (--{option}) to be a column of {path}, {names}, "
+                    f"got {name!r}."
                 )
         if options.columns is None:
             return _read_numbers(dataset, path, options)

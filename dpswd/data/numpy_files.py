@@ -69,7 +69,7 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
         if options.unit is not None:
             records = replace(records, unit_names=_unit_names(path, loaders, options.unit))
         if "columns" in loaders:
-            records = replace(records, columns=tuple(map(str, loaders["columns"]())))
+            records = replace(records, columns=_column_names(path, loaders, records))
         test_names = _TEST_PARTS.get(part.records)
         has_test = test_names is not None and set(test_names) <= set(loaders)
         if test_names is None or not has_test or not options.labelled:
@@ -82,12 +82,25 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
     return replace(records, note=note)
 
 
+def _column_names(path: Path, loaders: Loaders, records: ReadRecords) -> tuple[str, ...]:
+    """Return the names of the columns of rows (N, d): the array ``columns``."""
+    names = tuple(map(str, loaders["columns"]().ravel()))
+    shape = tuple(records.values.shape[1:])
+    if shape != (len(names),):
+        raise InputError(
+            f"Expected the array 'columns' of {path} with a name for each column of the records, "
+            f"got {len(names)} names for records of shape {shape}; correct it, or take it out."
+        )
+    return names
+
+
 def _unit_names(path: Path, loaders: Loaders, unit: str) -> tuple[Any, ...]:
     """Return the entries of the array that names the unit of every record."""
     if unit not in loaders:
         names = ", ".join(loaders)[:_MAX_MESSAGE]
         raise InputError(
-            f"Expected unit to be an array of {path}, got {unit!r}; its arrays are {names}."
+            f"Expected unit (--unit) to be an array of {path}, got {unit!r}; its arrays are "
+            f"{names}."
         )
     array = loaders[unit]()
     if array.ndim != 1:

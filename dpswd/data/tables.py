@@ -17,7 +17,7 @@ from dpswd._cells import table_records
 from dpswd._frames import ARROW_FORMATS
 from dpswd._keys import Key, label_key
 from dpswd._labels import Labels, as_classes, as_labels
-from dpswd._layout import Array, Layout
+from dpswd._layout import SEPARATORS, Array, Layout
 from dpswd.columns import Table
 from dpswd.data.arrow_files import arrow_column_names
 from dpswd.data.reading import (
@@ -37,7 +37,6 @@ _WRITE_TABLE = "save the table as .csv in UTF-8"
 _ADD_NAMES = "write a line of names above the records"
 
 _MISSING = {"", "na", "n/a", "null"}  # cells without a number
-_DELIMITERS = ",;\t"
 _LINES_AT_ONCE = 20_000  # whose text is in memory
 _STRAY = 0.01  # share of cells with text up to which a column is one of numbers
 _FEWEST = 10  # cells from which on the share says something
@@ -105,8 +104,8 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     if options.target is not None:
         if options.target not in columns:
             raise InputError(
-                f"Expected target to be a column of {path}, {header or 'without names'}, got "
-                f"{options.target!r}."
+                f"Expected target (--target) to be a column of {path}, "
+                f"{header or 'without names'}, got {options.target!r}."
             )
         cells = columns.pop(options.target)
         if options.labelled:
@@ -115,8 +114,8 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     if options.unit is not None:
         if options.unit not in columns:
             raise InputError(
-                f"Expected unit to be a column of {path}, {header or 'without names'}, got "
-                f"{options.unit!r}; name the column of the person of each record."
+                f"Expected unit (--unit) to be a column of {path}, {header or 'without names'}, "
+                f"got {options.unit!r}; name the column of the person of each record."
             )
         unit_names = columns.pop(options.unit)
     _check_numbers(columns, options, path, n_names)
@@ -124,7 +123,10 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     if options.unreadable == "refuse":
         _check_finite(rows, list(columns), path, n_names)
     layout = Layout(
-        dtypes=("float32",) * len(columns), columns=tuple(columns), target=options.target
+        dtypes=("float32",) * len(columns),
+        columns=tuple(columns),
+        target=options.target,
+        separator=_separator(path),
     )
     names = None
     if header:
@@ -154,7 +156,9 @@ def _read_cells(path: Path, options: ReadOptions, table: Table) -> ReadRecords:
         )
     for option, name in (("target", options.target), ("unit", options.unit)):
         if name is not None and name not in header:
-            raise InputError(f"Expected {option} to be a column of {path}, {header}, got {name!r}.")
+            raise InputError(
+                f"Expected {option} (--{option}) to be a column of {path}, {header}, got {name!r}."
+            )
     numbers = []
     label_cells: list[str] = []
     unit_names: list[str] = []
@@ -180,7 +184,7 @@ def _read_cells(path: Path, options: ReadOptions, table: Table) -> ReadRecords:
         report_name(path),
         values,
         labels,
-        replace(layout, target=options.target),
+        replace(layout, target=options.target, separator=_separator(path)),
         columns=table.names,
         unit_names=tuple(unit_names) if options.unit is not None else None,
     )
@@ -218,10 +222,20 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 def _reader(file: TextIO) -> Any:
     """Return the reader of the cells of a file, by the separator of its first line."""
-    first_line = file.readline()
+    separator = _separator_of_line(file.readline())
     file.seek(0)
-    delimiter = max(_DELIMITERS, key=first_line.count)
-    return csv.reader(file, delimiter=delimiter)
+    return csv.reader(file, delimiter=separator)
+
+
+def _separator(path: Path) -> str:
+    """Return the separator of the cells of a file."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return _separator_of_line(file.readline())
+
+
+def _separator_of_line(first_line: str) -> str:
+    """Return the separator that the first line of a table has most often."""
+    return max(SEPARATORS, key=first_line.count)
 
 
 def _place(path: Path, position: int) -> str:

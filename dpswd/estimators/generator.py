@@ -328,6 +328,7 @@ class PrivateGenerator(OneShot):
         """
         if self.structure is not None:
             return self.structure
+        at_least(1, per_unit=self.per_unit)
         record_shape = channels_first(shape)
         check_record_size(record_shape, "map every record to fewer numbers first")
         has_bounds = self.bounds is not None or self.columns is not None

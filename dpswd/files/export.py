@@ -138,13 +138,15 @@ def write_npz(path: Path, arrays: dict[str, Any]) -> None:
     atomic_write(path, partial(np.savez_compressed, **plain))
 
 
-def write_csv(path: Path, names: Sequence[Any], columns: Sequence[Array]) -> None:
+def write_csv(
+    path: Path, names: Sequence[Any], columns: Sequence[Array], separator: str = ","
+) -> None:
     """Write columns (n,) and their names.
 
     Names of files keep bytes that are not UTF-8.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     writer.writerow(names)
     writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
     atomic_write(path, text.getvalue().encode(errors="surrogateescape"))
@@ -184,7 +186,7 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
             )
         names.append(layout.target or "class")
         columns.append(np.asarray(classes))
-    write_csv(path, names, columns)
+    write_csv(path, names, columns, layout.separator)
 
 
 def _write_arrow(path: Path, records: Any, classes: Any, layout: Layout) -> None:

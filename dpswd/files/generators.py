@@ -79,6 +79,8 @@ def write_generator(
             del content["layout"]["table"]  # which readers of earlier versions do not know
         if not generator.layout.package:
             del content["layout"]["package"]
+        if generator.layout.separator == ",":
+            del content["layout"]["separator"]
     atomic_write(path, partial(torch.save, content))
 
 

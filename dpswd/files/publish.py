@@ -284,10 +284,12 @@ def _write_records(
     else:
         data_files = "data/train.csv"
         paths = [data_files]
-        export(folder / data_files, records, labels, generator.layout)
-        if generator.layout is not None and generator.layout.columns is not None:
-            values = {"synthetic": generator.layout.numbers(records)}
-            layout = generator.layout
+        layout = generator.layout
+        if layout is not None:
+            layout = replace(layout, separator=",")  # which readers of dataset cards expect
+        export(folder / data_files, records, labels, layout)
+        if layout is not None and layout.columns is not None:
+            values = {"synthetic": layout.numbers(records)}
             save_columns(folder / "columns.png", values, layout.columns, layout.table)
     return Contents.of_records(
         n,

@@ -8,24 +8,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from dpswd._json import plain_values
 from dpswd._public_facts import ONE_RECORD
-from dpswd.accounting.guarantee import plain_number
 
 SCHEMA_VERSION = 7
-
-
-def _plain(value: Any) -> Any:
-    """Return nested values with the text ``"inf"`` in place of infinity.
-
-    All files have infinity in this form.
-    """
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return plain_number(value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -202,4 +188,4 @@ class Report:
         releases = content["releases"]
         numbers = {"made": releases.pop("n_releases"), "planned": releases.pop("n_planned")}
         content["releases"] = numbers | releases
-        return {name: _plain(value) for name, value in content.items()}
+        return {name: plain_values(value) for name, value in content.items()}

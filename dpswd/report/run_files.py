@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from dpswd.accounting.guarantee import INFINITE
+from dpswd._json import INFINITE
 from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers, Together

@@ -160,3 +160,94 @@ def test_draft_of_a_parquet_file_has_the_kinds_of_its_types(tmp_path, monkeypatc
     capsys.readouterr()
     assert main(["columns", "no.parquet", "--out", "other.yaml"]) == 2
     assert "no.parquet" in capsys.readouterr().err
+
+
+def write_hospital(path):
+    """Write a table of a spreadsheet: separators ;, decimal commas, and - for missing cells."""
+    lines = ["age;dose;empty;flag;person;sick"]
+    for i in range(300):
+        dose = "-" if i % 7 == 0 else f"{i % 90},{i % 10}5"
+        lines.append(f"{20 + i % 60};{dose};;{i % 2};p{i // 3};{'yes' if i % 60 > 30 else 'no'}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def confirm(draft, columns):
+    """Write the facts of a draft without the lines that mark it as one; return them."""
+    facts = yaml.safe_load(draft.read_text())
+    for column in facts.values():
+        column.pop("draft", None)
+    columns.write_text(yaml.safe_dump(facts))
+    return facts
+
+
+def test_a_draft_of_a_spreadsheet_is_accepted_once_confirmed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_hospital(tmp_path / "hospital.csv")
+    words = ["columns", "hospital.csv", "--out", "draft.yaml", "--target", "sick"]
+    assert main([*words, "--kinds", "flag=nominal", "person=identifier"]) == 0
+    text = (tmp_path / "draft.yaml").read_text()
+    assert "# Column dose: - is taken for a missing cell" in text
+    assert "# Column empty: no cell has a value, so the column is left out." in text
+    facts = confirm(tmp_path / "draft.yaml", tmp_path / "columns.yaml")
+    assert facts["dose"]["missing"] == "-"
+    assert (facts["dose"]["low"], facts["dose"]["high"]) == (0.05, 89.95)
+    assert facts["empty"] == {"kind": "identifier"}
+    assert facts["flag"]["categories"] == ["0", "1"]
+    classes = ["--target", "sick", "--classes", "no", "yes"]
+    assert main(["forecast", "hospital.csv", "--columns", "columns.yaml", *classes]) == 0
+    assert "300 records" in capsys.readouterr().out
+
+
+def test_synthetic_tables_have_the_separator_and_digits_of_the_records(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    write_hospital(tmp_path / "hospital.csv")
+    assert main(["columns", "hospital.csv", "--out", "draft.yaml", "--target", "sick"]) == 0
+    facts = confirm(tmp_path / "draft.yaml", tmp_path / "columns.yaml")
+    facts["dose"]["decimals"] = 2
+    del facts["person"]
+    (tmp_path / "columns.yaml").write_text(yaml.safe_dump(facts))
+    options = ["--columns", "columns.yaml", "--target", "sick", "--classes", "no", "yes"]
+    options += ["--unit", "person", "--per-unit", "3"]
+    assert main(["generate", "hospital.csv", *options, "--out", "run"]) == 0
+    header, *lines = (tmp_path / "run/synthetic.csv").read_text().splitlines()
+    assert header == "age;dose;flag;sick"
+    doses = [line.split(";")[1] for line in lines]
+    assert "-" in doses
+    assert all(dose == "-" or len(dose.split(",")[1]) == 2 for dose in doses)
+    # Readers of a published folder expect commas.
+    assert main(["publish", "run", "--out", "bundle"]) == 0
+    assert (tmp_path / "bundle/data/train.csv").read_text().startswith("age,dose,flag,sick\n")
+    capsys.readouterr()
+    # A person is meant wherever persons are stated.
+    assert main(["verify", "bundle"]) == 0
+    text = capsys.readouterr().out
+    assert "% of the persons" in text
+    assert "% of the records" not in text
+    ledger = (tmp_path / "run/ledger.jsonl").read_text().splitlines()
+    guarantee = json.loads(ledger[0])["guarantee"]
+    assert guarantee["unit"] == "one person, at most 3 records"
+    assert "records of one person, at most 3" in guarantee["assumptions"][0]
+    assert main(["forecast", "hospital.csv", *options]) == 0
+    assert "100 persons with at most 3 records each, 300 entries" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--per-unit", "0"], "Expected --per-unit >= 1, got 0."),
+        (["--epsilon", "-1"], "Expected --epsilon above 0, got -1.0."),
+        (["--delta", "2"], "Expected --delta strictly between 0 and 1, got 2.0."),
+    ],
+)
+def test_a_check_names_the_option(option, message, capsys):
+    assert main(["forecast", "--shape", "4", "--n", "1000", *option]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_json_has_no_infinity(capsys):
+    words = ["forecast", "--shape", "4", "-n", "1000", "--epsilon", "inf", "--json"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text, parse_constant=pytest.fail)["epsilon"] == "inf"

@@ -390,7 +390,7 @@ def test_a_table_with_decimal_commas_to_the_bundle(capfd, place):
     run = place / "runs" / "people"
     assert {"columns.png", "report.html"} <= {path.name for path in run.iterdir()}
     with (run / "synthetic.csv").open() as file:
-        header, *rows = csv.reader(file)
+        header, *rows = csv.reader(file, delimiter=";")
     assert header == ["weight", "cost", "days", "sick"]
     costs = [float(row[1].replace(",", ".")) for row in rows]
     assert all(0 <= cost <= 90000 for cost in costs)

@@ -26,7 +26,7 @@ ACCOUNT = (
         (f"{ACCOUNT} --batch-size 65", "got --batch-size=65"),
         ("account --dim 4", "--n-projections"),
         ("nonsense", "dpswd --help"),
-        ("demo --epsilon nan", "Expected epsilon"),
+        ("demo --epsilon nan", "Expected --epsilon"),
         ("configs --colour", "got --colour"),
     ],
 )

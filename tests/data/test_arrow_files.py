@@ -131,8 +131,8 @@ def test_tables_of_numbers_need_no_facts(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "sik"}, "target to be a column"),
-        ({"unit": "person"}, "unit to be a column"),
+        ({"target": "sik"}, "target .--target. to be a column"),
+        ({"unit": "person"}, "unit .--unit. to be a column"),
         ({}, "text or mixed types"),
         ({"columns": {"bmi": {"low": 0, "high": 1}}, **CLASSES}, "which the facts do not have"),
         ({"columns": FACTS | {"bmi": {"low": 10, "high": 60}}, **CLASSES}, "column bmi .* in line"),

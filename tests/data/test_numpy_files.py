@@ -210,3 +210,10 @@ def test_names_of_columns_beside_an_array(tmp_path):
     path = saved(tmp_path, features=FEATURES, labels=LABELS, columns=columns)
     assert read_public(path).columns == ("age", "height")
     assert read_public(saved(tmp_path, features=FEATURES)).columns is None
+
+
+@pytest.mark.parametrize("names", [["age"], ["age", "height", "weight"]])
+def test_names_of_other_columns_are_refused(tmp_path, names):
+    path = saved(tmp_path, features=FEATURES, labels=LABELS, columns=np.array(names))
+    with pytest.raises(InputError, match=f"got {len(names)} names for records of shape"):
+        read_public(path)
