@@ -39,15 +39,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("synthetic.npz"),
         metavar="FILE|FOLDER",
         help="FILE.npz; FILE.csv, .parquet or .feather for tables; a folder gets one PNG per image "
-        "in class folders (default: synthetic.npz)",
+        "in class folders (default: synthetic.npz; synthetic.csv for a table with facts)",
     )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    check_new(arguments.out)
+    if arguments.out is not None:
+        check_new(arguments.out)
     if arguments.seed is not None:
         at_least(0, seed=arguments.seed)
     if arguments.labels is not None and arguments.proportions is not None:
@@ -67,6 +67,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
         path = path / "generator.pt"
     estimator = PrivateGenerator.load(path)
     estimator.random_state = arguments.seed
+    layout = estimator.generator_.layout
+    out = arguments.out
+    if out is None:
+        out = Path("synthetic.npz")
+        if layout is not None and layout.table is not None:
+            out = Path("synthetic.csv")
+        check_new(out)
     requested = None
     proportions = arguments.proportions
     if proportions is None:
@@ -83,9 +90,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     else:
         classes = estimator.classes_.tolist()
     notice = estimator.guarantee_.notice
-    export(arguments.out, records, labels, estimator.generator_.layout, classes, notice)
+    export(out, records, labels, layout, classes, notice)
     return {
-        "out": str(arguments.out),
+        "out": str(out),
         "n_records": arguments.n,
         "synthetic": synthetic_line(arguments.n, proportions),
         "classes": None if classes is None else [str(name) for name in classes],

@@ -231,6 +231,10 @@ def test_synthetic_tables_have_the_separator_and_digits_of_the_records(
     assert "records of one person, at most 3" in guarantee["assumptions"][0]
     assert main(["forecast", "hospital.csv", *options]) == 0
     assert "100 persons with at most 3 records each, 300 entries" in capsys.readouterr().out
+    # More records of such a table are a table, too.
+    assert main(["sample", "run", "-n", "5"]) == 0
+    header, *lines = (tmp_path / "synthetic.csv").read_text().splitlines()
+    assert (header, len(lines)) == ("age;dose;flag;sick", 5)
 
 
 @pytest.mark.parametrize(
