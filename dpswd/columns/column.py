@@ -42,6 +42,8 @@ _FAR = 2**20
 _FAR_WIDTHS = 16
 # Significant digits of a numeric column where no decimals are stated.
 _DIGITS = 5
+# Part of the width of bounds by which a number of float32 may be beside a bound.
+_ROUNDING = 1e-6
 # Largest width of bounds, whose square float32 still holds.
 _LARGEST_WIDTH = 1e18
 _SECONDS = {"date": 86_400, "datetime": 1}
@@ -470,6 +472,20 @@ class Column:
         if not self.missing:
             return np.zeros(len(numbers), dtype=bool)
         return np.asarray(numbers < (self._missing_number + self._first) / 2)
+
+    def are_at_bounds(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which numbers (n,) are at a stated bound: their cells may be beyond it.
+
+        Example:
+            >>> age = Column(name="age", kind="integer", low=0, high=1)
+            >>> age.are_at_bounds(age.numbers([30, 1, 0], "people")).tolist()
+            [True, True, True]
+        """
+        if self.has_categories:
+            return np.zeros(len(numbers), dtype=bool)
+        tolerance = _ROUNDING * (self._last - self._first)
+        is_low = np.abs(numbers - self._first) <= tolerance
+        return np.asarray(is_low | (np.abs(numbers - self._last) <= tolerance))
 
     def _cell(self, number: float) -> Any:
         """Return the cell of one number within the bounds."""

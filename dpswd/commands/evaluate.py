@@ -19,8 +19,12 @@ from dpswd.commands._options import (
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
+    from dpswd.columns import Table
     from dpswd.data import Benchmark
     from dpswd.records import Records
+
+# Percentage of the real cells of a column at its bounds from which on the facts are doubtful.
+_MOST = 50.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -101,7 +105,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     weights = None
     if arguments.fid:
         weights = arguments.weights
-    return evaluate_pair(
+    result = evaluate_pair(
         synthetic,
         real,
         directory,
@@ -110,6 +114,22 @@ def run(arguments: Namespace) -> dict[str, Any]:
         weights=weights,
         progress=not arguments.json,
     )
+    if arguments.columns is not None:
+        result["at_bounds"] = _percent_at_bounds(reading["columns"], real)
+    return result
+
+
+def _percent_at_bounds(table: "Table", real: "Benchmark") -> dict[str, float]:
+    """Return the percentage of real cells at a bound, by column, where it is large.
+
+    Cells beyond the bounds were limited to them, so that wrong facts show here.
+    """
+    percentages = {}
+    for column, numbers in zip(table.included, real.train.values.T, strict=True):
+        percent = 100 * float(column.are_at_bounds(numbers.double().numpy()).mean())
+        if percent > _MOST:
+            percentages[column.name] = round(percent, 1)
+    return percentages
 
 
 def _refuse_synthetic(test: Path) -> None:
@@ -240,6 +260,11 @@ def show(result: dict[str, Any]) -> None:
         from dpswd.evaluation.nearest import summary
 
         print(summary(result["nearest"], result["reference"]))
+    for name, percent in result.get("at_bounds", {}).items():
+        print(
+            f"Column {name}: {percent:g} % of the real cells are at a stated bound or beyond it; "
+            "check its facts."
+        )
     if "fid" in result:
         print(f"FID {result['fid']:.2f}")
     print(f"In words: {result['verdict']}")

@@ -255,3 +255,21 @@ def test_json_has_no_infinity(capsys):
     assert main(words) == 0
     text = capsys.readouterr().out
     assert json.loads(text, parse_constant=pytest.fail)["epsilon"] == "inf"
+
+
+def test_facts_that_cut_most_cells_are_named_by_evaluate(table, capsys):
+    facts = {
+        "id": {"kind": "identifier"},
+        "day": {"kind": "date", "low": "2021-01-01", "high": "2021-12-31"},
+        "sex": {"kind": "binary", "categories": ["F", "M"]},
+        "ward": {"kind": "nominal", "categories": ["heart", "lung", "eye"]},
+        "weight": {"kind": "numeric", "low": 0, "high": 1, "missing": True},
+    }
+    (table.parent / "columns.yaml").write_text(yaml.safe_dump(facts))
+    assert generate("--out", "run") == 0
+    words = ["evaluate", "run/synthetic.csv", "people.csv", "--columns", "columns.yaml"]
+    words += ["--target", "sick", "--classifiers", "logreg"]
+    assert main([*words, "--out", "figures"]) == 0
+    text = capsys.readouterr().out
+    assert "Column weight: 80 % of the real cells are at a stated bound or beyond it" in text
+    assert "Column day" not in text
