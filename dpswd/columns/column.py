@@ -180,7 +180,12 @@ class Column:
             width = self._coordinate_of_bound(high) - self._coordinate_of_bound(low)
         except (AttributeError, TypeError, ValueError, OverflowError):
             width = math.nan
-        if not 0 < width < _LARGEST_WIDTH:
+        if _LARGEST_WIDTH <= width < math.inf:
+            raise InputError(
+                f"Expected bounds of column {self.name} less than {_LARGEST_WIDTH:g} apart, got "
+                f"low={self.low}, high={self.high}; state what its cells can be."
+            )
+        if not 0 < width < math.inf:
             expected = {"date": " as dates in ISO format", "datetime": " as dates in ISO format"}
             expected["integer"] = " as whole numbers"
             raise InputError(

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpswd._files import atomic_write, check_new
 from dpswd._frames import ARROW_FORMATS
+from dpswd._keys import Key, cell_key
 from dpswd.columns import COLUMN_KINDS, is_missing_cell
 from dpswd.columns.column import moment_of
 from dpswd.errors import InputError
@@ -152,7 +153,7 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
     if kind == "identifier":
         return draft
     if kind == "nominal" or (kind == "binary" and distinct != ["0", "1"]):
-        draft["categories"] = distinct or [_UNKNOWN]
+        draft["categories"] = _different(distinct) or [_UNKNOWN]
     elif kind in ("date", "datetime"):
         draft |= _draft_of_dates(distinct, kind)
     elif kind != "binary":
@@ -171,13 +172,21 @@ def _missing_text(distinct: Sequence[str]) -> str | None:
     """
     if len(distinct) <= _FEWEST_NUMBERS:
         return None
-    tests: list[Callable[[str], bool]] = [_is_number_of_any_mark]
+    tests: list[Callable[[str], bool]] = [_is_number, _is_number_with_comma]
     tests += [partial(_is_date, date_format) for date_format in _DATE_FORMATS]
     for is_of_kind in tests:
         others = [value for value in distinct if not is_of_kind(value)]
         if len(others) == 1:
             return others[0]
     return None
+
+
+def _different(values: Sequence[str]) -> list[str]:
+    """Return one spelling of each category: 1 and 01 are the same one."""
+    spellings: dict[Key, str] = {}
+    for value in values:
+        spellings.setdefault(cell_key(value), value)
+    return list(spellings.values())
 
 
 def _draft_of_dates(distinct: Sequence[str], kind: str) -> dict[str, Any]:
@@ -190,7 +199,7 @@ def _draft_of_dates(distinct: Sequence[str], kind: str) -> dict[str, Any]:
         bounds = [moment.date().isoformat() for moment in moments]
     else:
         bounds = [moment.isoformat(sep=" ") for moment in moments]
-    draft = {"low": min(bounds, default=_UNKNOWN), "high": max(bounds, default=_UNKNOWN)}
+    draft = _bounds(min(bounds, default=_UNKNOWN), max(bounds, default=_UNKNOWN))
     if date_format:
         draft["format"] = date_format
     return draft
@@ -206,13 +215,20 @@ def _draft_of_numbers(distinct: Sequence[str]) -> dict[str, Any]:
     if not values or not all(map(_is_number, values)):
         return {"low": _UNKNOWN, "high": _UNKNOWN}
     numbers = [float(value) for value in values]
-    return {"low": _plain(min(numbers)), "high": _plain(max(numbers)), **draft}
+    return _bounds(_plain(min(numbers)), _plain(max(numbers))) | draft
+
+
+def _bounds(low: Any, high: Any) -> dict[str, Any]:
+    """Return bounds; where all cells are equal, the user states the upper one."""
+    if low == high:
+        high = _UNKNOWN
+    return {"low": low, "high": high}
 
 
 def _have_decimal_commas(distinct: Sequence[str]) -> bool:
-    """Return whether all cells are numbers with at most one comma, and some have one."""
+    """Return whether all cells are numbers without a point, and some have a comma."""
     has_comma = any("," in value for value in distinct)
-    return has_comma and all(_is_number(value.replace(",", ".")) for value in distinct)
+    return has_comma and all(map(_is_number_with_comma, distinct))
 
 
 def _format_of_dates(distinct: Sequence[str]) -> str | None:
@@ -230,7 +246,7 @@ def _guessed_kind(distinct: Sequence[str]) -> str:
     """
     if not distinct:
         return "identifier"
-    if len(distinct) == 2:
+    if len(_different(distinct)) == 2:
         return "binary"
     if all(map(_is_number, distinct)):
         is_whole = all(float(value).is_integer() for value in distinct)
@@ -242,9 +258,9 @@ def _guessed_kind(distinct: Sequence[str]) -> str:
     return "nominal" if len(distinct) <= _MAX_CATEGORIES else "identifier"
 
 
-def _is_number_of_any_mark(cell: str) -> bool:
-    """Return whether a cell is a finite number with a point or a comma."""
-    return _is_number(cell) or _is_number(cell.replace(",", "."))
+def _is_number_with_comma(cell: str) -> bool:
+    """Return whether a cell is a finite number whose decimal mark, if any, is a comma."""
+    return "." not in cell and _is_number(cell.replace(",", "."))
 
 
 def _is_date(date_format: str, cell: str) -> bool:

@@ -4,11 +4,16 @@ import csv
 import datetime
 import json
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
 
+from dpswd.columns import read_columns
 from dpswd.commands.main import main
+from dpswd.data import read_public
+from dpswd.errors import InputError
 
 
 @pytest.fixture
@@ -273,3 +278,59 @@ def test_facts_that_cut_most_cells_are_named_by_evaluate(table, capsys):
     text = capsys.readouterr().out
     assert "Column weight: 80 % of the real cells are at a stated bound or beyond it" in text
     assert "Column day" not in text
+
+
+# Cells of one column, in many spellings.
+SPELLINGS = (
+    st.integers(-50, 50).map(str),
+    st.floats(-1e5, 1e5).map(lambda number: f"{number:.2f}"),
+    st.floats(-1e5, 1e5).map(lambda number: f"{number:.2f}".replace(".", ",")),
+    st.dates().map(str),
+    st.dates().map(lambda day: day.strftime("%d.%m.%Y")),
+    st.datetimes().map(lambda moment: moment.isoformat(sep=" ", timespec="seconds")),
+    st.text("ab|;,.'- \"", max_size=4),
+    st.sampled_from(["0", "1"]),
+    st.sampled_from(["1", "01", "1.0", "true"]),
+    st.sampled_from(["1,0", "1", "1.000"]),
+    st.just("x"),
+    st.just(""),
+)
+MISSING = st.sampled_from(["", "NA", "-", "?", "null", "nan", "#N/A"])
+N_LINES = 20
+
+
+def columns_of(spelling):
+    """Return a strategy of columns of one spelling, some with one text of missing cells."""
+    plain = st.lists(spelling, min_size=N_LINES, max_size=N_LINES)
+    with_missing = MISSING.flatmap(
+        lambda text: st.lists(
+            st.one_of(spelling, spelling, st.just(text)), min_size=N_LINES, max_size=N_LINES
+        )
+    )
+    return st.one_of(plain, with_missing)
+
+
+@given(
+    columns=st.lists(st.sampled_from(SPELLINGS).flatmap(columns_of), min_size=2, max_size=4),
+    separator=st.sampled_from(",;\t|"),
+)
+def test_a_confirmed_draft_reads_the_file_that_it_was_made_of(tmp_path_factory, columns, separator):
+    directory = tmp_path_factory.mktemp("draft")
+    path = directory / "table.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow([f"c{number}" for number in range(len(columns))])
+        writer.writerows(zip(*columns, strict=True))
+    assert main(["columns", str(path), "--out", str(directory / "draft.yaml")]) == 0
+    facts = confirm(directory / "draft.yaml", directory / "facts.yaml")
+    is_complete = not any("fill in" in column.values() for column in facts.values())
+    if is_complete and any(column["kind"] != "identifier" for column in facts.values()):
+        records = read_public(path, columns=read_columns(directory / "facts.yaml"))
+        assert len(records.train) == N_LINES
+
+
+def test_bounds_that_are_too_far_apart_are_named(tmp_path):
+    path = tmp_path / "facts.yaml"
+    path.write_text("far: {kind: numeric, low: 0, high: 1e19}")
+    with pytest.raises(InputError, match=r"less than 1e\+18 apart, got low=0, high=1e19"):
+        read_columns(path)
