@@ -54,11 +54,12 @@ def evaluate_classifier(
     check_new(out)
     # These modules import torch, which the help of the command does not need.
     from dpswd.adaptation.reading import read_test
-    from dpswd.data.tables import target_of
+    from dpswd.data.tables import check_target, target_of
     from dpswd.estimators.adapter import PrivateAdapter
     from dpswd.evaluation import WARNING
     from dpswd.evaluation.classes import renumbered
 
+    check_target(arguments.target, [arguments.test], arguments.root)
     adapter = PrivateAdapter.load(path)
     classifier = adapter.classifier_
     test = read_test(

@@ -22,7 +22,6 @@ from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.data import Benchmark
-    from dpswd.records import Records
 
 # Where the synthetic records of a run directory or of a bundle are.
 _RECORDS = (
@@ -57,7 +56,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--seed", type=int, default=0, help="of the subsets that are used (default: 0)"
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="of attack.json and attack.png (default: private)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="of attack.json and attack.png (default: private/NAME, of the run or of the file)",
     )
 
 
@@ -67,7 +69,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         nonnegative(mu=arguments.mu)
     # These modules import torch and scikit-learn, which the help of the command does not need.
     from dpswd.data import read_public
-    from dpswd.data.tables import target_of
+    from dpswd.data.benchmarks import in_order_of
+    from dpswd.data.tables import check_target, target_of
     from dpswd.evaluation import WARNING
     from dpswd.evaluation.attacks import PROVES, attack, figure
 
@@ -75,7 +78,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     mu = arguments.mu
     if mu is None:
         mu = _mu_beside(Path(data))
-    directory = arguments.out or Path("private") / Path(arguments.synthetic).resolve().stem
+    directory = arguments.out or Path("private") / _name_of(Path(arguments.synthetic))
     refuse_run_directory(directory)
     path = directory / "attack.json"
     picture = directory / "attack.png"
@@ -95,12 +98,14 @@ def run(arguments: Namespace) -> dict[str, Any]:
         target = target_of(source, arguments.root, arguments.target, "class")
         return read_public(source, **reading, target=target)
 
+    sources = (data, arguments.members, arguments.non_members)
+    check_target(arguments.target, sources, arguments.root)
     synthetic = read(data)
     if len(synthetic.shape) == 3:
         reading |= {"size": synthetic.shape[1], "channels": synthetic.shape[0]}
     reading |= {"unit": arguments.unit}
-    members = read(arguments.members)
-    non_members = read(arguments.non_members)
+    members = in_order_of(synthetic, read(arguments.members), arguments.members)
+    non_members = in_order_of(synthetic, read(arguments.non_members), arguments.non_members)
     unused = non_members.test or non_members.train
     if arguments.members == arguments.non_members and non_members.test is None:
         raise InputError(
@@ -109,8 +114,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         )
     result = attack(
         synthetic.train,
-        _in_order(members.train, members, synthetic, arguments.members),
-        _in_order(unused, non_members, synthetic, arguments.non_members),
+        members.train,
+        unused,
         mu=mu,
         seed=arguments.seed,
     )
@@ -118,6 +123,17 @@ def run(arguments: Namespace) -> dict[str, Any]:
     write_json(path, result)
     figure(picture, result)
     return {**result, "files": [str(path), str(picture)]}
+
+
+def _name_of(synthetic: Path) -> str:
+    """Return the name of the run or bundle of the records, else that of their file."""
+    path = synthetic.resolve()
+    directory = run_around(path)
+    if directory is not None:
+        return directory.name
+    if path.is_dir():
+        return path.name
+    return path.stem
 
 
 def _records_of(synthetic: str) -> str:
@@ -144,22 +160,6 @@ def _mu_beside(path: Path) -> float | None:
     if mu == float("inf"):
         return None
     return mu
-
-
-def _in_order(
-    records: "Records", source: "Benchmark", synthetic: "Benchmark", data: str
-) -> "Records":
-    """Return records with the columns in the order of the synthetic records.
-
-    Columns are matched by name.
-    """
-    from dpswd._layout import column_order
-    from dpswd.records import Records
-
-    if source.columns is None or synthetic.columns is None or source.columns == synthetic.columns:
-        return records
-    order = column_order(source.columns, synthetic.columns, data)
-    return Records(records.values[:, order], records.labels)
 
 
 def show(result: dict[str, Any]) -> None:

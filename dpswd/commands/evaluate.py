@@ -1,6 +1,5 @@
 """``dpswd evaluate``: figures of synthetic records, or of a classifier."""
 
-import dataclasses
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,8 +64,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         )
     # These modules import torch, which the help of the command does not need.
     from dpswd.data import benchmark, read_public
-    from dpswd.data.benchmarks import benchmark_name
-    from dpswd.data.tables import target_of
+    from dpswd.data.benchmarks import benchmark_name, in_order_of
+    from dpswd.data.tables import check_target, target_of
 
     root = arguments.root
     _refuse_synthetic(Path(arguments.test))
@@ -88,6 +87,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     }
     if arguments.columns is not None:
         reading["columns"] = read_columns(arguments.columns)
+    check_target(arguments.target, (arguments.synthetic, arguments.test), root)
     target_names = (arguments.target, "class")
     synthetic = read_public(
         arguments.synthetic, **reading, target=target_of(arguments.synthetic, root, *target_names)
@@ -101,7 +101,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         min_classes=1,
         unit=arguments.unit,
     )
-    real = _in_order(real, synthetic, arguments.test)
+    real = in_order_of(synthetic, real, arguments.test)
     weights = None
     if arguments.fid:
         weights = arguments.weights
@@ -141,20 +141,6 @@ def _refuse_synthetic(test: Path) -> None:
             f"Expected real records as TEST, got {test}, the synthetic records of a run; swap "
             "SYNTHETIC and TEST, or pass real records."
         )
-
-
-def _in_order(real: "Benchmark", synthetic: "Benchmark", data: str) -> "Benchmark":
-    """Return the test records with columns in the order of the synthetic records.
-
-    Columns are matched by name.
-    """
-    from dpswd._layout import column_order
-
-    if real.columns is None or synthetic.columns is None or real.columns == synthetic.columns:
-        return real
-    order = column_order(real.columns, synthetic.columns, data)
-    train = dataclasses.replace(real.train, values=real.train.values[:, order])
-    return dataclasses.replace(real, train=train, columns=synthetic.columns)
 
 
 def evaluate_pair(

@@ -41,8 +41,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
     check_new(out)
     # These modules import torch, which the help of the command does not need.
     from dpswd.adaptation.reading import read_records
+    from dpswd.data.tables import check_target
     from dpswd.estimators.adapter import PrivateAdapter
 
+    check_target(arguments.target, [arguments.data], arguments.root)
     path = arguments.classifier
     if path.is_dir():
         path = path / "classifier.pt"

@@ -7,12 +7,13 @@ official checksums, or if the user states it: private records may lie in the lay
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dpswd._layout import column_order
 from dpswd._progress import working
 from dpswd.data.folders import read_images
 from dpswd.data.reading import ReadOptions, data_root
@@ -94,6 +95,36 @@ class Benchmark:
     def private(self) -> PrivateRecords:
         """Return a handle of the training records."""
         return self.train.private(classes=self.classes, name=self.name)
+
+
+def in_order_of(other: Benchmark, records: Benchmark, data: str) -> Benchmark:
+    """Return records with their columns in the order of other records, by name.
+
+    Records without names of columns are returned unchanged.
+
+    Args:
+        other: The records whose order is wanted.
+        records: The records, of which both parts are brought into that order.
+        data: Their file, for the message.
+
+    Raises:
+        InputError: If the columns differ.
+    """
+    if records.columns is None or other.columns is None or records.columns == other.columns:
+        return records
+    order = column_order(records.columns, other.columns, data)
+    test = None
+    if records.test is not None:
+        test = _reordered(records.test, order)
+    return replace(
+        records, train=_reordered(records.train, order), test=test, columns=other.columns
+    )
+
+
+def _reordered(records: Records, order: list[int]) -> Records:
+    """Return rows (N, d) with the columns of the positions ``order``."""
+    nominal = tuple(sorted(order.index(position) for position in records.nominal))
+    return replace(records, values=records.values[:, order], nominal=nominal)
 
 
 def benchmark_name(name: Any) -> str | None:

@@ -6,6 +6,7 @@ Numbers are separated by commas, semicolons or tabs.
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -40,6 +41,7 @@ _MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _LINES_AT_ONCE = 20_000  # whose text is in memory
 _STRAY = 0.01  # share of cells with text up to which a column is one of numbers
 _FEWEST = 10  # cells from which on the share says something
+_N_CLOSEST = 3  # names of columns that are offered for a misspelt one
 _MAX_MESSAGE = 200  # characters of names of columns in a message
 
 
@@ -57,12 +59,63 @@ def column_names(data: str | Path, root: str | Path | None = None) -> list[str]:
 
 
 def target_of(data: str, root: str | Path | None, *candidates: str | None) -> str | None:
-    """Return the first of some names that is a column of a ``.csv`` file, or ``None``."""
+    """Return the first of some names that is a column of a table, or ``None``."""
     names = column_names(data, root)
     for candidate in candidates:
         if candidate in names:
             return candidate
     return None
+
+
+def check_target(target: str | None, sources: Sequence[str], root: str | Path | None) -> None:
+    """Refuse a column of classes that none of some records has.
+
+    Args:
+        target: The column that the user named; ``None`` for none.
+        sources: Folders, files and benchmarks. Where a table is missing, nothing is checked: its
+            reader says so.
+        root: Directory of the data sets.
+
+    Raises:
+        InputError: If no table has the column, or there is no table.
+    """
+    if target is None:
+        return
+    tables = [source for source in sources if _is_table(source)]
+    if not tables:
+        raise InputError(
+            f"Expected a table with target (--target), got {', '.join(sources)}, whose classes are "
+            f"not in a column {target!r}; leave it out."
+        )
+    names: list[str] = []
+    for table in tables:
+        if find_path(table, root) is None:
+            return
+        names += column_names(table, root)
+    if target in names:
+        return
+    raise InputError(
+        f"Expected target (--target) to be a column of {' or '.join(dict.fromkeys(tables))}, got "
+        f"{target!r}; {_closest_columns(target, names)}."
+    )
+
+
+def _is_table(source: str) -> bool:
+    """Return whether records lie in a table, by the ending of their file."""
+    return Path(source).suffix.lower() in (".csv", *ARROW_FORMATS)
+
+
+def _closest_columns(name: str, columns: Sequence[str]) -> str:
+    """Return the end of a sentence with the columns that are spelled most like a name."""
+    spelled: dict[str, str] = {}
+    for column in columns:
+        spelled.setdefault(column.lower(), column)
+    if not spelled:
+        return _ADD_NAMES
+    closest = get_close_matches(name.lower(), spelled, n=_N_CLOSEST)
+    if not closest:
+        return f"its columns are {', '.join(spelled.values())[:_MAX_MESSAGE]}"
+    return f"the closest columns are {', '.join(spelled[key] for key in closest)}"
 
 
 def text_columns(path: Path) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,3 +206,48 @@ def test_tables_are_matched_by_the_names_of_columns(tmp_path, monkeypatch):
     assert main(["attack", "copies.csv", "members.csv", "others.csv", "--mu", "1"]) == 1
     result = json.loads((tmp_path / "private" / "copies" / "attack.json").read_text())
     assert result["attacks"][0]["auc"] > 0.95
+
+
+def write_table(path, columns, seed):
+    """Write a table of three normal columns and a class, in an order of the columns."""
+    values = np.random.default_rng(seed).normal(size=(60, 3)) * [1.0, 10.0, 100.0]
+    cells = dict(zip(("age", "size", "weight"), values.T, strict=True))
+    cells["class"] = np.arange(60) % 2
+    lines = [",".join(columns)]
+    for row in zip(*(cells[name] for name in columns), strict=True):
+        lines.append(",".join(map(str, row)))
+    path.write_text("\n".join(lines) + "\n")
+
+
+COLUMNS = ("age", "size", "weight", "class")
+
+
+@pytest.mark.parametrize("others", ["copies.csv", "copies.npz"])
+@pytest.mark.parametrize("command", ["evaluate", "attack"])
+def test_a_misspelt_target_is_refused(tmp_path, monkeypatch, capsys, command, others):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "copies.csv", COLUMNS, 0)
+    write_table(tmp_path / "real.csv", COLUMNS, 1)
+    np.savez("copies.npz", features=np.ones((60, 3)), labels=np.arange(60) % 2)
+    real = ["real.csv", "real.csv"][: 1 + (command == "attack")]
+    assert main([command, others, *real, "--target", "clas"]) == 2
+    message = capsys.readouterr().err
+    assert "got 'clas'; the closest columns are class." in message
+    assert message.count("\n") == 1
+    real = ["copies.npz"] * len(real)
+    assert main([command, "copies.npz", *real, "--target", "labels"]) == 2
+    assert "whose classes are not in a column 'labels'; leave it out." in capsys.readouterr().err
+    assert not Path("private").exists()
+
+
+def test_records_of_two_runs_are_attacked_in_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "members.csv", COLUMNS, 1)
+    write_table(tmp_path / "others.csv", COLUMNS, 2)
+    for name in ("run1.5", "run1.9"):
+        Path(name).mkdir()
+        Path(name, "privacy.json").write_text("{}")
+        write_table(Path(name, "synthetic.csv"), COLUMNS, 0)
+        assert main(["attack", f"{name}/synthetic.csv", "members.csv", "others.csv"]) == 0
+        assert Path("private", name, "attack.json").is_file()
+    assert main(["attack", "run1.5", "members.csv", "others.csv"]) == 2  # overwrites nothing

@@ -2,12 +2,15 @@
 and the files that they are written to.
 """
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from dpswd import InputError
+from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.evaluation import evaluate, figure
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
@@ -174,3 +177,26 @@ def test_constant_records_have_no_frechet_distance():
         result = fidelity(normal(30, 4), constant, columns=columns)
         assert result["frechet"] is None
         assert result["halves"]["frechet"] is None
+
+
+def test_a_test_part_is_matched_by_the_names_of_columns(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    values = normal(80, 3) * [1.0, 10.0, 100.0]
+    labels = np.arange(80) % 2
+    parts = {"y_train": labels[:40], "y_test": labels[40:]}
+    results = []
+    for number, order in enumerate(([0, 1, 2], [2, 0, 1])):
+        np.savez(
+            f"real{number}.npz",
+            x_train=values[:40, order],
+            x_test=values[40:, order],
+            columns=np.array(["age", "size", "weight"])[order],
+            **parts,
+        )
+        real = f"real{number}.npz"
+        out = ["--out", f"out{number}", "--json"]
+        assert main(["evaluate", "real0.npz", real, "--classifiers", "logreg", *out]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    for figures in ("rows", "fidelity", "nearest"):
+        first, second = [dict(figure=result[figures]) for result in results]
+        assert str(first).replace("real0", "") == str(second).replace("real1", "")
