@@ -98,6 +98,13 @@ def at_least(lowest: int, **named: Any) -> None:
             raise InputError(f"Expected {name} >= {lowest}, got {name}={_shown(value)}.")
 
 
+def stated_at_least(lowest: int, **named: Any) -> None:
+    """Raise as :func:`at_least` for values that are stated; ``None`` is not."""
+    for name, value in named.items():
+        if value is not None:
+            at_least(lowest, **{name: value})
+
+
 def probability(**named: Any) -> None:
     """Raise unless every value lies strictly between 0 and 1."""
     for name, value in named.items():

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from dpswd._validate import at_least, choice, nonnegative, positive
+from dpswd._validate import at_least, choice, nonnegative, positive, stated_at_least
 from dpswd.errors import InputError
 from dpswd.features.encoded import EncodedRows
 from dpswd.features.frequencies import DCT
@@ -135,6 +135,7 @@ class AdaptationModule(KeepsRelease):
         nonnegative(alignment=alignment)
         positive(lr=lr, adapter_lr=adapter_lr)
         at_least(1, n_quantiles=n_quantiles)
+        stated_at_least(1, batch_size=batch_size, n_projections=n_projections)
         if align == "features" and space is not None:
             raise InputError(
                 "Expected no space with align='features', which compares features of the encoder, "
@@ -242,12 +243,11 @@ class AdaptationModule(KeepsRelease):
         if batch_size is None and data is not None:
             batch_size = data.release_size or len(data.records)
             if options["n_quantiles"] is not None:
-                # Blocks have equal sizes, so a few records may be left out of a release.
-                batch_size -= batch_size % options["n_quantiles"]
-        if not batch_size:
+                batch_size = _whole_blocks(batch_size, options["n_quantiles"])
+        if batch_size is None:
             raise InputError(
-                "Expected batch_size, the target records of a release, or AdaptationData with as "
-                "many records as n_quantiles, got neither; set batch_size or a lower n_quantiles."
+                "Expected batch_size, the target records of a release, or AdaptationData as the "
+                "data module, from which it follows, got neither; set batch_size."
             )
         return ProjectionMechanism(dim=dim, batch_size=batch_size, **cast(Any, options))
 
@@ -373,6 +373,16 @@ def _check_networks(encoder: nn.Module, classifier: nn.Module, data: AdaptationD
             f"Expected n_classes={len(data.class_names)} of the classifier, as the source, got "
             f"{n_classes}; set model.classifier.n_classes."
         )
+
+
+def _whole_blocks(n_records: int, n_quantiles: int) -> int:
+    """Return how many records blocks of equal sizes can hold; a few may be left out."""
+    if n_records < n_quantiles:
+        raise InputError(
+            f"Expected n_quantiles <= {n_records}, the target records of a release, got "
+            f"{n_quantiles}; lower n_quantiles."
+        )
+    return n_records - n_records % n_quantiles
 
 
 def _n_features(encoder: nn.Module) -> int:

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpswd._layout import Array
-from dpswd._validate import at_least
+from dpswd._validate import at_least, stated_at_least
 from dpswd.adaptation.reading import Source, Target, read_records, read_source
 from dpswd.data.features import read_features
 from dpswd.data.reading import find_path
 from dpswd.errors import InputError
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
+from dpswd.mechanism import ProjectionMechanism
 from dpswd.records import PrivateRecords
 from dpswd.sampling import ReleaseLoader
 from dpswd.units import Units
@@ -27,6 +28,8 @@ __all__ = ["AdaptationData", "SourceLoader"]
 # Part of the source records that is kept for validation.
 _VALIDATION_PART = 0.1
 _VALIDATION_BATCH = 1000
+# One source record to train on, and one for validation.
+_LEAST_SOURCE = 2
 
 
 class SourceLoader:
@@ -100,12 +103,14 @@ class AdaptationData(L.LightningDataModule):
         per_unit: Number of records of a person that enter at most.
         unreadable: ``"zero"`` maps an unreadable record to zeros; ``"refuse"`` raises.
         batch_size: Source records of a batch.
-        release_size: Target records of a release; ``None`` for as many as the module's blocks can
-            hold of all records.
+        release_size: Target records of a release, rounded down to a multiple of the module's
+            blocks; ``None`` for as many as the blocks can hold of all records. It must agree with
+            a ``batch_size`` of the module.
         n_releases: Number of releases, spread evenly over the steps.
         first_release: Training steps on the source alone before the first release.
         augment: Jitter of source images, as in :class:`SourceLoader`.
-        n_source: Number of source records that are used, chosen at random; ``None`` for all.
+        n_source: Number of source records that are used, at least 2, chosen at random; ``None``
+            for all.
         n_target: Number of target records: the first ones, which is a public rule; ``None`` for
             all.
 
@@ -141,6 +146,8 @@ class AdaptationData(L.LightningDataModule):
         super().__init__()
         at_least(1, batch_size=batch_size, n_releases=n_releases, per_unit=per_unit)
         at_least(0, first_release=first_release)
+        stated_at_least(1, release_size=release_size, n_target=n_target)
+        stated_at_least(_LEAST_SOURCE, n_source=n_source)
         check_amounts(augment or {})
         self.source_name = source
         self.target_name = target
@@ -257,10 +264,11 @@ class AdaptationData(L.LightningDataModule):
         """Return the loaders of both domains.
 
         Raises:
-            InputError: If the trainer has no ``max_steps``, over which the releases are spread.
+            InputError: If the trainer has no ``max_steps``, over which the releases are spread, or
+                if ``release_size`` is not that of the module.
         """
         split = self._read_source()
-        batch_size = self.release_size or self._release_size_of_module() or len(self.records)
+        batch_size = self._release_size()
         n_steps = self._max_steps() - self.first_release
         if n_steps < self.n_releases:
             raise InputError(
@@ -283,11 +291,34 @@ class AdaptationData(L.LightningDataModule):
         validation = TensorDataset(*self._read_source().validation)
         return DataLoader(validation, batch_size=_VALIDATION_BATCH)
 
-    def _release_size_of_module(self) -> int | None:
-        """Return the number of records in a release of the module that is trained."""
+    def _release_size(self) -> int:
+        """Return the number of records in a release, which is that of the module."""
+        n_records = len(self.records)
+        if self.release_size is not None and self.release_size > n_records:
+            raise InputError(
+                f"Expected data.release_size <= {n_records}, the number of target records, got "
+                f"{self.release_size}."
+            )
+        mechanism = self._mechanism_of_module()
+        if mechanism is None:
+            return self.release_size or n_records
+        if self.release_size is not None:
+            remainder = self.release_size % (mechanism.n_quantiles or 1)
+            if self.release_size - remainder != mechanism.batch_size:
+                raise InputError(
+                    f"Expected data.release_size={mechanism.batch_size}, the records of a release "
+                    f"of the module, got {self.release_size}; leave it out, or batch_size of the "
+                    "module."
+                )
+        return mechanism.batch_size
+
+    def _mechanism_of_module(self) -> ProjectionMechanism | None:
+        """Return the mechanism of the module that is trained, if it makes releases of batches."""
         module = getattr(self.trainer, "lightning_module", None)
         mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
-        return getattr(mechanism, "batch_size", None)
+        if isinstance(mechanism, ProjectionMechanism):
+            return mechanism
+        return None
 
     def _max_steps(self) -> int:
         """Return the number of training steps; raise if the trainer has no limit."""

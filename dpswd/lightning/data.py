@@ -5,7 +5,7 @@ from typing import Any
 
 import lightning as L
 
-from dpswd._validate import at_least
+from dpswd._validate import at_least, stated_at_least
 from dpswd.data import read
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
@@ -44,6 +44,7 @@ class PrivateDataModule(L.LightningDataModule):
     ) -> None:
         super().__init__()
         at_least(1, every=every)
+        stated_at_least(1, batch_size=batch_size, n_releases=n_releases)
         self.path = path
         self.batch_size = batch_size
         self.n_releases = n_releases

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._progress import say
-from dpswd._validate import at_least, padded_size, positive
+from dpswd._validate import at_least, padded_size, positive, stated_at_least
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
@@ -115,6 +115,9 @@ class GeneratorModule(KeepsRelease):
     ) -> None:
         super().__init__()
         at_least(1, generated=generated)
+        stated_at_least(
+            1, batch_size=batch_size, n_projections=n_projections, n_quantiles=n_quantiles
+        )
         positive(lr=lr)
         self.save_hyperparameters(ignore=["generator", "features"])
         _check_parts(generator, features, has_labels=labels != "none")
@@ -146,9 +149,11 @@ class GeneratorModule(KeepsRelease):
         dim = self.features.dim
         if self.labels == "concat":
             dim += self.generator.n_classes
-        n_projections = choices.n_projections or dim
-        if choices.n_projections is None and choices.kind == "structured":
-            n_projections = padded_size(dim)
+        n_projections = choices.n_projections
+        if n_projections is None:
+            n_projections = dim
+            if choices.kind == "structured":
+                n_projections = padded_size(dim)
         n_quantiles = None
         if choices.statistic == "quantiles":
             n_quantiles = choices.n_quantiles or _N_QUANTILES

@@ -159,6 +159,8 @@ def test_the_first_steps_train_on_the_source_alone():
         ({"align": "features"}, "no space"),
         ({"alignment": -1.0}, "alignment"),
         ({"n_quantiles": 0}, "n_quantiles"),
+        ({"n_projections": 0}, "n_projections"),
+        ({"batch_size": 0}, "batch_size"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, words):
@@ -255,6 +257,49 @@ def test_the_data_module_keeps_a_tenth_of_the_source(tmp_path):
     assert sum(len(records) for records, _ in data.val_dataloader()) == 40
     assert len(data.records) == N_TARGET
     assert data.records.n_classes == 0
+
+
+@pytest.mark.parametrize("name", ["n_source", "n_target", "release_size"])
+@pytest.mark.parametrize("value", [0, -5, True, 64.0])
+def test_numbers_of_records_are_checked_when_they_are_stated(tmp_path, name, value):
+    with pytest.raises(InputError, match=f"Expected {name} .*, got {name}={value}"):
+        data_module(tmp_path, **{name: value})
+
+
+def test_a_source_needs_a_record_besides_the_one_for_validation(tmp_path):
+    with pytest.raises(InputError, match="n_source >= 2"):
+        data_module(tmp_path, n_source=1)
+    write_archives(tmp_path)
+    data = data_module(tmp_path, n_source=2)
+    assert len(data.source_records) == 1
+
+
+@pytest.mark.parametrize(("release_size", "batch_size"), [(110, 100), (100, 100), (None, 300)])
+def test_a_release_has_as_many_records_as_the_blocks_hold(tmp_path, release_size, batch_size):
+    write_archives(tmp_path)
+    pl_module = module(batch_size=None)  # of 20 blocks
+    data = data_module(tmp_path, release_size=release_size)
+    trained(tmp_path / "run", pl_module, data, steps=1)
+    assert pl_module.criterion.mechanism.batch_size == batch_size
+    assert pl_module.criterion.n_releases == 1
+
+
+@pytest.mark.parametrize(
+    ("release_size", "options", "words"),
+    [
+        (100, {"batch_size": 200}, "data.release_size=200, .*got 100; leave it out"),
+        (301, {"batch_size": None}, "data.release_size <= 300, .*got 301"),
+        (19, {"batch_size": None}, "n_quantiles <= 19, .*got 20"),
+    ],
+)
+def test_a_release_size_that_does_not_fit_is_refused_before_a_release(
+    tmp_path, release_size, options, words
+):
+    write_archives(tmp_path)
+    run = tmp_path / "run"
+    with pytest.raises(InputError, match=words):
+        trained(run, module(**options), data_module(tmp_path, release_size=release_size), steps=1)
+    assert not run.exists()
 
 
 def test_the_classifier_of_a_run_is_read_by_the_estimator_and_the_command(tmp_path, capfd):

@@ -127,6 +127,13 @@ class RefusesCopies:
         ({"generated": 0}, "generated"),
         ({"lr": 0.0}, "lr"),
         ({"n_classes": 0}, "n_classes"),
+        ({"n_projections": 0}, "n_projections"),
+        ({"n_projections": True}, "n_projections"),
+        ({"n_projections": -64}, "n_projections"),
+        ({"n_projections": 0, "kind": "structured"}, "n_projections"),
+        ({"n_projections": 0, "whiten": True, "batch_size": None}, "n_projections"),
+        ({"n_quantiles": 0}, "n_quantiles"),
+        ({"batch_size": 0}, "batch_size"),
     ],
 )
 def test_generator_module_refuses_options_out_of_range(options, name):
@@ -304,6 +311,13 @@ def test_training_by_a_rounded_number(tmp_path):
     trainer(tmp_path, **options).fit(module, datamodule=PrivateDataModule("digits"))
     assert module.generated == 20
     assert ledger_of(tmp_path).n_releases == 3
+
+
+@pytest.mark.parametrize("name", ["batch_size", "n_releases", "every"])
+@pytest.mark.parametrize("value", [0, -1, True, 2.0])
+def test_the_data_module_refuses_numbers_out_of_range(name, value):
+    with pytest.raises(InputError, match=f"Expected {name} .*, got {name}={value}"):
+        PrivateDataModule("digits", **{name: value})
 
 
 def test_batch_size_is_needed_where_rows_are_not_whitened():
