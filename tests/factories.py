@@ -137,7 +137,7 @@ class Calls(L.Callback):
 def run_or_resume(directory, module, n_releases, *, every=1, of=None, **options):
     """Runs a module that saves its last step, or resumes it where there is a checkpoint."""
     made, path = trainer(directory, **options), directory / "checkpoints" / "last.ckpt"
-    made.callbacks = [made.budget, LastCheckpoint(directory, n_releases)]
+    made.callbacks = [made.budget, LastCheckpoint(directory)]
     made.fit(module, loader(n_releases, every, of), ckpt_path=path if path.exists() else None)
     return made
 

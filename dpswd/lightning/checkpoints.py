@@ -3,6 +3,7 @@
 They are written at the moments that matter to a budget.
 """
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from dpswd._files import atomic_write, verified_archive
 from dpswd.errors import InputError
 from dpswd.loss import Release
+
+# Checkpoints of a run between its start and its end, and the steps between two of them in a run
+# without a limit.
+_N_CHECKPOINTS = 20
+_STEPS_WITHOUT_LIMIT = 500
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -55,19 +61,22 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``, from which a run can be resumed.
 
-    It is written before the first release, and twenty times in a run. ``dpswd fit`` adds its end.
+    It is written before the first release, and at most twenty times in ``trainer.max_steps``.
+    Without them it is written twenty times in an epoch, and every 500 steps where the epoch has no
+    end, either. ``dpswd fit`` adds its end.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget.budget`.
     """
 
-    def __init__(self, directory: Path, max_steps: int) -> None:
+    def __init__(self, directory: Path) -> None:
         super().__init__(
             directory / "checkpoints",
             filename="last",
-            every_n_train_steps=max(1, max_steps // 20),
+            every_n_train_steps=1,  # of which on_train_batch_end passes on one per interval
             save_on_exception=True,
             enable_version_counter=False,
         )
+        self._interval = 1
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save before the first release of a new run.
@@ -75,8 +84,14 @@ class LastCheckpoint(ModelCheckpoint):
         Every release can then be resumed from.
         """
         super().on_train_start(trainer, pl_module)
+        self._interval = _interval_of(trainer)
         if trainer.ckpt_path is None:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
+
+    def on_train_batch_end(self, trainer: L.Trainer, *arguments: Any, **options: Any) -> None:
+        """Save at the end of every interval."""
+        if trainer.global_step % self._interval == 0:
+            super().on_train_batch_end(trainer, *arguments, **options)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
@@ -92,6 +107,16 @@ class LastCheckpoint(ModelCheckpoint):
             exception.add_note(
                 f"To finish the run, which pays for no release twice, add: --ckpt_path {last}"
             )
+
+
+def _interval_of(trainer: L.Trainer) -> int:
+    """Return the number of training steps between two checkpoints."""
+    n_steps: float = trainer.max_steps
+    if n_steps < 1:
+        n_steps = trainer.num_training_batches
+    if not math.isfinite(n_steps):
+        return _STEPS_WITHOUT_LIMIT
+    return max(1, math.ceil(n_steps / _N_CHECKPOINTS))
 
 
 class KeepsRelease(L.LightningModule):

@@ -114,7 +114,7 @@ class PrivateCLI(LightningCLI):
             callbacks.append(_StepLines())
         callbacks.append(_PlanLine())
         if _needs_checkpoints(options, callbacks):
-            callbacks.append(LastCheckpoint(directory, int(options.get("max_steps") or 0)))
+            callbacks.append(LastCheckpoint(directory))
         plugins = [*_as_list(options.get("plugins")), AtomicCheckpointIO()]
         kwargs.setdefault("default_root_dir", str(directory))
         kwargs.setdefault("callbacks", callbacks)
@@ -135,10 +135,10 @@ class PrivateCLI(LightningCLI):
     def after_fit(self) -> None:
         """Write the final state and the report, and show the guarantee.
 
-        The state goes to ``checkpoints/last.ckpt``.
+        The state goes to ``checkpoints/last.ckpt``, unless ``enable_checkpointing`` is false.
         """
         trainer: Any = self.trainer
-        if not trainer.fast_dev_run:
+        if _keeps_checkpoints(self.config_init["fit"]["trainer"]):
             last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
             trainer.save_checkpoint(last, weights_only=False)
         privacy = self.config_init["fit"]["privacy"]
@@ -171,8 +171,12 @@ def _needs_progress_bar(options: Any, callbacks: list[Any]) -> bool:
     return not any(isinstance(callback, ProgressBar) for callback in callbacks)
 
 
+def _keeps_checkpoints(options: Any) -> bool:
+    return options.get("enable_checkpointing") is not False and not options.get("fast_dev_run")
+
+
 def _needs_checkpoints(options: Any, callbacks: list[Any]) -> bool:
-    if options.get("enable_checkpointing") is False or options.get("fast_dev_run"):
+    if not _keeps_checkpoints(options):
         return False
     return not any(isinstance(callback, Checkpoint) for callback in callbacks)
 
