@@ -5,7 +5,7 @@ from collections.abc import Sequence
 HELP = """\
 usage: dpswd fit --config NAME|FILE [options]
 
-  --config NAME|FILE                a shipped config (dpswd configs), or a file; may be repeated
+  -c, --config NAME|FILE            a shipped config (dpswd configs), or a file; may be repeated
   --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark
   --data.download true              let a benchmark's data set be downloaded
 

@@ -49,6 +49,9 @@ _INTENDED = (
 _EPSILON = "--privacy.target_epsilon"
 _INFINITE = ("inf", "infinity", "Infinity")
 
+# Spellings of the option that names a config.
+_CONFIG = ("--config", "-c")
+
 # torch.distributed has no exception class for a lost connection, only these words in the message.
 _LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
 
@@ -73,10 +76,9 @@ def _check_config(arguments: Sequence[str]) -> None:
     """
     names = []
     for previous, argument in pairwise(["", *arguments]):
-        if previous == "--config":
-            names.append(argument)
-        elif argument.startswith("--config="):
-            names.append(argument.removeprefix("--config="))
+        name = _config_name(previous, argument)
+        if name is not None:
+            names.append(name)
     if not names and len(arguments) == 1:
         raise InputError(
             "Expected --config NAME|FILE, got none; pass a shipped config, which dpswd configs "
@@ -95,6 +97,23 @@ def _check_config(arguments: Sequence[str]) -> None:
                 f"Expected a config of dpswd fit, got {name}, which has constants of dpswd "
                 "generate; run that, or choose a config with a model, which dpswd configs lists."
             )
+
+
+def _config_name(previous: str, argument: str) -> str | None:
+    """Return the name of a config in an argument, ``None`` if it has none.
+
+    Args:
+        previous: The argument before it.
+        argument: A name after ``--config`` or ``-c``, or the option and the name in one.
+    """
+    if previous in _CONFIG:
+        return argument
+    if argument in _CONFIG:
+        return None
+    for prefix in ("--config=", "-c=", "-c"):
+        if argument.startswith(prefix):
+            return argument.removeprefix(prefix)
+    return None
 
 
 def _syntax_error(name: str, error: yaml.MarkedYAMLError) -> str:
@@ -179,11 +198,10 @@ def _as_yaml(arguments: Sequence[str]) -> list[str]:
     """Replace names of shipped configs by paths, and spell infinite budgets as YAML."""
     result = []
     for previous, argument in pairwise(["", *arguments]):
-        if previous == "--config":
-            result.append(str(config_path(argument)))
-        elif argument.startswith("--config="):
-            path = config_path(argument.removeprefix("--config="))
-            result.append(f"--config={path}")
+        name = _config_name(previous, argument)
+        if name is not None:
+            option = argument.removesuffix(name)
+            result.append(f"{option}{config_path(name)}")
         elif previous == _EPSILON and argument in _INFINITE:
             result.append(".inf")  # as YAML spells it
         elif argument in (f"{_EPSILON}={word}" for word in _INFINITE):

@@ -197,6 +197,8 @@ def _fit(arguments: list[str]) -> int:
         return DONE
     with redirect_stdout(sys.stderr):
         command_line = fit([word for word in arguments if word != "--json"])
+    if not command_line.trainer.is_global_zero:
+        return DONE
     directory = Path(command_line.trainer.default_root_dir)
     privacy_file = directory / "privacy.json"
     privacy = None

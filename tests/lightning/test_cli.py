@@ -236,10 +236,26 @@ def test_a_class_of_a_config_that_is_misspelt_is_named_in_one_sentence(
     assert len(line) < 200
 
 
-def test_a_syntax_error_in_a_config_names_the_file_and_the_line(tmp_path, capfd, monkeypatch):
+SPELLINGS = (("--config", "{}"), ("--config={}",), ("-c", "{}"), ("-c={}",), ("-c{}",))
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=" ".join)
+def test_a_shipped_config_is_read_by_its_name(capfd, spelling):
+    words = [word.format("mnist_swd") for word in spelling]
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", *words, "--print_config"])
+    assert stop.value.code == 0
+    printed = yaml.safe_load(capfd.readouterr().out)
+    assert printed["trainer"]["default_root_dir"] == "runs/mnist_swd"
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=" ".join)
+def test_a_syntax_error_in_a_config_names_the_file_and_the_line(
+    tmp_path, capfd, monkeypatch, spelling
+):
     (tmp_path / "my.yaml").write_text("trainer:\n  max_steps: 3\n   accelerator: cpu\n")
     monkeypatch.chdir(tmp_path)
-    line = refused(capfd, "fit", "--config", "my.yaml")
+    line = refused(capfd, "fit", *(word.format("my.yaml") for word in spelling))
     assert "Expected YAML in my.yaml, got a syntax error in line 3, column " in line
 
 

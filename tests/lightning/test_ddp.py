@@ -270,6 +270,17 @@ def test_a_killed_rank_ends_the_run_which_is_finished(server, tmp_path, die, wor
     assert drawn(tmp_path / "witness") == STEPS
 
 
+def test_the_command_prints_one_object(tmp_path):
+    run = tmp_path / "run"
+    words = fit_arguments(run, 2, "--trainer.devices", "2", "--trainer.strategy", "ddp")
+    command = [sys.executable, "-m", "dpswd", *words, "--json"]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        environment.pop(name, None)
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=150, check=True)
+    assert json.loads(done.stdout)["run_dir"] == str(run)
+
+
 def running(pid):
     """Whether a process has not ended."""
     try:
