@@ -313,7 +313,7 @@ class AdaptationData(L.LightningDataModule):
         return mechanism.batch_size
 
     def _mechanism_of_module(self) -> ProjectionMechanism | None:
-        """Return the mechanism of the module that is trained, if it makes releases of batches."""
+        """Return the mechanism of the module; ``None`` if it releases no batches."""
         module = getattr(self.trainer, "lightning_module", None)
         mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
         if isinstance(mechanism, ProjectionMechanism):
