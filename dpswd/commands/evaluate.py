@@ -211,9 +211,19 @@ def evaluate_pair(
     pair = result["fidelity"].get("worst_pair")
     if pair is not None and real.columns is not None:
         pair["columns"] = [real.columns[number] for number in pair["columns"]]
+    if real.columns is not None:
+        _name_worst_column(result["fidelity"], real.columns)
     write_json(path, result)
     figure(picture, synthetic.train, test, real.columns, classes)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
+
+
+def _name_worst_column(fidelity: dict[str, Any], names: Sequence[str]) -> None:
+    """Write names in place of the positions of the columns that differ most."""
+    for figures in (fidelity, fidelity.get("halves", {})):
+        if "worst_column" in figures:
+            worst = figures["worst_column"]
+            worst["column"] = names[worst["column"]]
 
 
 def _fid(weights: Path, real: "Records", synthetic: "Records") -> float:
@@ -313,12 +323,22 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         distances = sorted(fidelity["column_distances"])
         median = distances[len(distances) // 2]
         print(f"{'columns, 1-Wasserstein':<26}median {median:.3f}, largest {distances[-1]:.3f} sd")
+        _show_worst_column(fidelity["worst_column"], halves.get("worst_column"))
         _show_worst_pair(fidelity.get("worst_pair"))
     else:
         print(
             "The picture has a row of images per class: real ones on the left, synthetic ones on "
             "the right."
         )
+
+
+def _show_worst_column(worst: dict[str, Any], of_halves: dict[str, Any] | None) -> None:
+    """Print the column whose histograms differ most, beside that of the real halves."""
+    halves = ""
+    if of_halves is not None:
+        halves = f"; of real halves {of_halves['column']}: {of_halves['total_variation']:.3f}"
+    distance = f"total variation {worst['total_variation']:.3f}"
+    print(f"{'column differs most':<26}{worst['column']}: {distance}{halves}")
 
 
 def _show_worst_pair(pair: dict[str, Any] | None) -> None:

@@ -19,7 +19,7 @@ from dpswd.evaluation.accuracy import (
     scores,
     scores_of_halves,
 )
-from dpswd.evaluation.fidelity import fidelity
+from dpswd.evaluation.fidelity import check_numbers, fidelity
 from dpswd.evaluation.images import image_features, random_convolutions
 from dpswd.evaluation.in_words import verdict
 from dpswd.evaluation.nearest import halves, nearest_real
@@ -77,7 +77,8 @@ def evaluate(
         words what these figures mean (:func:`~dpswd.evaluation.in_words.verdict`).
 
     Raises:
-        InputError: If the shapes differ or a classifier is unknown.
+        InputError: If the shapes differ, a classifier is unknown, or there are fewer than 2
+            synthetic or test records.
 
     Example:
         >>> import torch
@@ -94,6 +95,7 @@ def evaluate(
             f"Expected synthetic records of the shape {real_shape} of the test records, got "
             f"{shape}; evaluate records of one kind."
         )
+    check_numbers(len(synthetic), len(test))
     is_image = len(shape) == 3
     if not classes:
         classifiers = ()

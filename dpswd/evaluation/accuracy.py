@@ -62,13 +62,15 @@ def scores(classifier: str | Network, train: Records, test: Records) -> dict[str
 
     Returns:
         ``"accuracy"`` and ``"balanced_accuracy"`` in percent, and ``"auc"``, of each class of the
-        test records against the rest, averaged; ``None`` if they have a single class.
+        test records against the rest, averaged; ``None`` if they have a single class. Records of a
+        class that the training records lack are wrong, and its AUC is 0.5, that of guessing.
 
     Raises:
         InputError: If the classifier is unknown or does not suit the records, or the training
             records have a single class.
     """
-    return _scores_of(_probabilities(classifier, train, test), test.labels.numpy())
+    n_classes = _n_classes(train, test)
+    return _scores_of(_probabilities(classifier, train, test, n_classes), test.labels.numpy())
 
 
 def scores_of_halves(
@@ -91,12 +93,11 @@ def scores_of_halves(
         return None
     if min(len(one.labels.unique()), len(other.labels.unique())) < 2:
         return None
-    n_classes = 1 + max(int(one.labels.max()), int(other.labels.max()))
-    probabilities = []
-    for train, test in ((other, one), (one, other)):
-        known_probabilities = _probabilities(classifier, train, test)
-        n_unknown = n_classes - known_probabilities.shape[1]
-        probabilities.append(np.pad(known_probabilities, ((0, 0), (0, n_unknown))))
+    n_classes = _n_classes(one, other)
+    probabilities = [
+        _probabilities(classifier, other, one, n_classes),
+        _probabilities(classifier, one, other, n_classes),
+    ]
     truth = torch.cat([one.labels, other.labels]).numpy()
     return _scores_of(np.concatenate(probabilities), truth) | {"n_train": len(one)}
 
@@ -108,9 +109,7 @@ def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
     balanced = recall_score(truth, predictions, labels=present, average="macro")
     areas = []
     if len(present) > 1:
-        n_known = probabilities.shape[1]
-        known = [number for number in present if number < n_known]
-        areas = [roc_auc_score(truth == number, probabilities[:, number]) for number in known]
+        areas = [roc_auc_score(truth == number, probabilities[:, number]) for number in present]
     return {
         "accuracy": round(float(100 * np.mean(predictions == truth)), 2),
         "balanced_accuracy": round(float(100 * balanced), 2),
@@ -118,16 +117,25 @@ def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
     }
 
 
-def _probabilities(classifier: str | Network, train: Records, test: Records) -> Array:
+def _n_classes(one: Records, other: Records) -> int:
+    """Return the number of classes up to the largest one of two sets of records."""
+    return 1 + max(int(one.labels.max()), int(other.labels.max()))
+
+
+def _probabilities(
+    classifier: str | Network, train: Records, test: Records, n_classes: int
+) -> Array:
     """Return the probabilities (n, C) of the classes of test records.
 
-    C - 1 is the largest class of the training records.
+    Those of classes that the training records lack are 0.
     """
     classes = train.labels.numpy()
-    if len(np.unique(classes)) < 2:
+    known_classes = np.unique(classes)
+    if len(known_classes) < 2:
         raise InputError(
             "Expected synthetic records of at least 2 classes, got 1; a classifier needs two."
         )
+    probabilities = np.zeros((len(test), n_classes))
     is_image = train.values.ndim == 4
     network = SmallCNN if classifier == "cnn" else classifier
     if not isinstance(network, str):
@@ -135,7 +143,9 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
             raise InputError(
                 "Expected images for a network (cnn), got rows; choose another classifier."
             )
-        return _network_probabilities(network, train, test)
+        of_network = _network_probabilities(network, train, test)
+        probabilities[:, known_classes] = of_network[:, known_classes]
+        return probabilities
     choice(("cnn", *_MODELS), classifier=network)
     model = clone(_MODELS[network])
     if not is_image:  # pixels are in [0, 1] already
@@ -147,7 +157,6 @@ def _probabilities(classifier: str | Network, train: Records, test: Records) -> 
         # the number of iterations is part of the setting
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(train.vectors(), classes)
-    probabilities = np.zeros((len(test), int(classes.max()) + 1))
     probabilities[:, model.classes_] = model.predict_proba(test.vectors())
     return probabilities
 

@@ -17,11 +17,15 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from dpswd._layout import Array
+from dpswd.errors import InputError
 
 _N_COMPONENTS = 32
 _N_NEIGHBOURS = 3
 _MAX_NEIGHBOURS_OF = 2000  # records of each side for precision and recall
 _MIN_HALVED = 20  # real records from which on their halves are compared
+_LEAST = 2  # rows that have a covariance
+_MOST_VALUES = 20  # of a column up to which each value has a bin of its own
+_MOST_BINS = 10  # of columns with more values
 _DIGITS = 4  # after the decimal point
 
 
@@ -32,22 +36,46 @@ def fidelity(synthetic: Array, real: Array, *, columns: bool) -> dict[str, Any]:
         synthetic: Synthetic rows (n, d).
         real: Real rows (m, d).
         columns: Whether columns have a meaning. Then their 1-Wasserstein distances, in standard
-            deviations, the mean absolute difference of correlations, and the pair of columns whose
-            correlations differ most are added.
+            deviations, the column whose histogram differs most, the mean absolute difference of
+            correlations, and the pair of columns whose correlations differ most are added.
 
     Returns:
         The figures of the module's docstring. ``"halves"`` has the same of one half of the real
         rows against the other, the best that one can expect.
+
+    Raises:
+        InputError: If one of the sides has fewer than 2 rows.
     """
+    check_numbers(len(synthetic), len(real))
     figures = _compare(synthetic, real, columns)
     if len(real) >= _MIN_HALVED:
         figures["halves"] = _compare(real[::2], real[1::2], columns)
     return figures
 
 
+def check_numbers(n_synthetic: int, n_real: int) -> None:
+    """Refuse fewer records than have a covariance.
+
+    Raises:
+        InputError: If one of the numbers is below 2.
+    """
+    if n_synthetic < _LEAST:
+        raise InputError(
+            f"Expected at least {_LEAST} synthetic records to compare distributions, got "
+            f"{n_synthetic}; draw more."
+        )
+    if n_real < _LEAST:
+        raise InputError(
+            f"Expected at least {_LEAST} real records to compare distributions, got {n_real}; pass "
+            "more."
+        )
+
+
 def _compare(synthetic: Array, real: Array, columns: bool) -> dict[str, Any]:
     """Return the figures of synthetic rows (n, d) against real ones (m, d)."""
+    worst_column = {}
     if columns:
+        worst_column = _worst_column(synthetic, real)
         centre = real.mean(0)
         scale = real.std(0)
         scale = np.where(scale > 0, scale, 1.0)
@@ -68,6 +96,7 @@ def _compare(synthetic: Array, real: Array, columns: bool) -> dict[str, Any]:
         pairs = zip(synthetic.T, real.T, strict=True)
         distances = [stats.wasserstein_distance(*pair) for pair in pairs]
         figures["column_distances"] = [round(float(value), _DIGITS) for value in distances]
+        figures["worst_column"] = worst_column
         if synthetic.shape[1] > 1:
             figures |= _correlation_differences(synthetic, real)
     return figures
@@ -94,7 +123,11 @@ def frechet(a: Array, b: Array) -> float:
     """Return the squared 2-Wasserstein distance of normal laws.
 
     The laws are those of rows (n, d) and (m, d).
+
+    Raises:
+        InputError: If one of them has fewer than 2 rows.
     """
+    check_numbers(len(a), len(b))
     covariance_a = np.atleast_2d(np.cov(a, rowvar=False))
     covariance_b = np.atleast_2d(np.cov(b, rowvar=False))
     values, vectors = np.linalg.eigh(covariance_a)
@@ -118,6 +151,38 @@ def covered(points: Array, centres: Array) -> float:
     centre_norms = np.square(centres).sum(1)
     squares = point_norms + centre_norms - 2 * points @ centres.T
     return float((squares <= np.square(radii)).any(1).mean())
+
+
+def _worst_column(synthetic: Array, real: Array) -> dict[str, Any]:
+    """Return the column whose histograms have the largest total-variation distance."""
+    pairs = zip(synthetic.T, real.T, strict=True)
+    distances = [total_variation(*pair) for pair in pairs]
+    worst = int(np.argmax(distances))
+    return {"column": worst, "total_variation": round(distances[worst], _DIGITS)}
+
+
+def total_variation(a: Array, b: Array) -> float:
+    """Return the total-variation distance of the histograms of columns (n,) and (m,).
+
+    It is the largest difference of the parts of both sides that lie in some set of bins. A column
+    ``b`` of at most 20 values has a bin for each of them. Others have bins with about as many
+    entries of ``b`` in each: as many as the cube root of the smaller side, between 2 and 10.
+
+    Example:
+        >>> total_variation(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]))
+        0.25
+    """
+    values = np.unique(b)
+    if len(values) <= _MOST_VALUES:
+        edges = (values[1:] + values[:-1]) / 2
+    else:
+        n_bins = int(np.clip(np.cbrt(min(len(a), len(b))), 2, _MOST_BINS))
+        edges = np.unique(np.quantile(b, np.arange(1, n_bins) / n_bins))
+    parts = []
+    for column in (a, b):
+        counts = np.bincount(np.searchsorted(edges, column), minlength=len(edges) + 1)
+        parts.append(counts / len(column))
+    return float(np.abs(parts[0] - parts[1]).sum() / 2)
 
 
 def _correlation_differences(synthetic: Array, real: Array) -> dict[str, Any]:

@@ -22,8 +22,9 @@ _HARDLY = 0.6
 _NEARLY_ALWAYS = 0.9
 # Recall, over that of real halves, below which synthetic records lack variety.
 _LEAST_VARIETY = 0.5
-# Part of the synthetic records that are close to a single real one, above which they look copied.
-# 0.01 is expected, and more by chance if few real records are held out.
+# Part of the synthetic records that are close to a single real one, beyond the part expected of
+# fresh real records, above which they look copied. By chance it is larger if few real records are
+# held out.
 _COPIES = 0.2
 
 
@@ -44,7 +45,7 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
         ...     "real_rows": [{"balanced_accuracy": 96.5, "n_train": 1438}],
         ...     "two_sample": {"cnn": 0.58},
         ...     "fidelity": {"recall": 0.8, "halves": {"recall": 0.9}},
-        ...     "nearest": {"close": 0.0},
+        ...     "nearest": {"close": 0.0, "expected": 0.01},
         ... }
         >>> print(textwrap.fill(verdict(figures, n_classes=10, is_image=True), 88))
         A classifier learns nearly as much from these records as from real ones: it is right for
@@ -73,7 +74,7 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
     if lacks_variety:
         sentences.append("They have less than half of the variety of real records.")
     nearest = result["nearest"]
-    if nearest is not None and nearest["close"] > _COPIES:
+    if nearest is not None and nearest["close"] - nearest["expected"] > _COPIES:
         sentences.append(
             f"{nearest['close']:.0%} of them look like copies of single real records: find out why "
             "before you publish them."

@@ -14,7 +14,7 @@ from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.evaluation import evaluate, figure
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
-from dpswd.evaluation.fidelity import fidelity, frechet
+from dpswd.evaluation.fidelity import fidelity, frechet, total_variation
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
@@ -200,3 +200,49 @@ def test_a_test_part_is_matched_by_the_names_of_columns(tmp_path, monkeypatch, c
     for figures in ("rows", "fidelity", "nearest"):
         first, second = [dict(figure=result[figures]) for result in results]
         assert str(first).replace("real0", "") == str(second).replace("real1", "")
+
+
+def test_a_single_record_has_no_covariance(tmp_path, monkeypatch, capsys):
+    with pytest.raises(InputError, match=r"at least 2 synthetic records .* got 1; draw more"):
+        fidelity(normal(1, 3), normal(50, 3), columns=True)
+    with pytest.raises(InputError, match=r"at least 2 real records .* got 1; pass more"):
+        fidelity(normal(50, 3), normal(1, 3), columns=False)
+    with pytest.raises(InputError, match="got 1"):
+        frechet(normal(50, 3), normal(1, 3))
+    assert np.isfinite(fidelity(normal(2, 3), normal(50, 3), columns=True)["frechet"])
+    monkeypatch.chdir(tmp_path)
+    np.save("one.npy", normal(1, 3))
+    np.save("real.npy", normal(50, 3))
+    assert main(["evaluate", "one.npy", "real.npy"]) == 2
+    assert "got 1; draw more." in capsys.readouterr().err
+
+
+def test_total_variation_is_that_of_known_laws():
+    """Of uniform laws on [0, 1] and [s, 1 + s] it is s; of categories the sum of excess parts."""
+    grid = np.arange(10_000) / 10_000
+    assert total_variation(grid + 0.3, grid) == pytest.approx(0.3, abs=0.001)
+    assert total_variation(grid, grid) == 0
+    codes = np.repeat([0, 1, 2], [50, 30, 20])
+    assert total_variation(np.repeat([0, 1, 2], [20, 30, 50]), codes) == pytest.approx(0.3)
+    assert total_variation(codes[::-1], codes) == 0
+    assert total_variation(np.full(10, 7.0), np.zeros(10)) == 0  # the bins are those of one value
+    rare = np.repeat([0, 1], [97, 3])
+    assert total_variation(np.zeros(100), rare) == pytest.approx(0.03)
+
+
+def test_the_column_that_differs_most_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, move, seed in (("made", 1.0, 0), ("real", 0.0, 1)):
+        table = normal(200, 3, seed)
+        table[:, 1] += move
+        lines = [",".join(map(str, row)) for row in table]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,size,weight", *lines]))
+    assert main(["evaluate", "made.csv", "real.csv"]) == 0
+    assert "column differs most       size: total variation 0." in capsys.readouterr().out
+    path = tmp_path / "private" / tmp_path.name / "private_evaluation.json"
+    figures = json.loads(path.read_text())["fidelity"]
+    worst = figures["worst_column"]
+    assert worst["column"] == "size"
+    # normal laws at a distance of one standard deviation: 2 Phi(1 / 2) - 1, less in ten bins
+    assert worst["total_variation"] == pytest.approx(0.383, abs=0.12)
+    assert figures["halves"]["worst_column"]["total_variation"] < worst["total_variation"]

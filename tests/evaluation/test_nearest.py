@@ -98,6 +98,48 @@ def test_the_worst_pair_has_its_names(tmp_path, monkeypatch, capfd):
     assert main(["evaluate", "made.csv", "real.csv", "--classifiers", "logreg"]) == 0
     text = capfd.readouterr().out
     assert "age and weight: " in text
+    assert "of fresh real records, 1.0 % are expected to be" in text  # 1 of 101
     assert "100 real" in text  # training on one half
     assert "times that of two sets of real records" in text
     assert "does not show privacy" in text
+
+
+def cells(n, seed, n_values):
+    """Return a table of five columns with few values each."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(n_values, (n, 5), generator=generator).float()
+    return Records(values, torch.zeros(n, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_copies_of_a_record_that_occurs_twice_are_found(factor):
+    one = rows(500, 0)
+    reference = Records(one.values.repeat(2, 1), one.labels.repeat(2))
+    copies = Records(factor * one.values, one.labels)
+    assert nearest_real(copies, reference, rows(500, 1))["close"] > 0.95
+    assert nearest_real(rows(500, 2), reference, rows(500, 1))["close"] < 0.04  # the control
+
+
+def test_tables_of_few_values_are_compared_with_the_part_of_fresh_records():
+    """Of 6^5 cells, about 2,000 / 6^5 = 23 % of fresh records equal one of the reference."""
+    reference, held_out = cells(2000, 0, 6), cells(2000, 1, 6)
+    copies = nearest_real(reference, reference, held_out)
+    fresh = nearest_real(cells(2000, 2, 6), reference, held_out)
+    assert copies["close"] == 1.0
+    assert copies["expected"] == fresh["expected"] == pytest.approx(0.23, abs=0.05)
+    assert fresh["close"] == pytest.approx(fresh["expected"], abs=0.04)  # three deviations
+    single = cells(30, 0, 1)
+    assert nearest_real(single, single, single) is None
+
+
+@pytest.mark.parametrize("n", [20, 50, 100, 1000])
+def test_the_expected_part_is_that_of_fresh_records(n):
+    """Of few held-out records it is more than 1 %: the least of 20 is exceeded by 20 of 21."""
+    parts = []
+    for seed in range(20):
+        figures = nearest_real(rows(400, seed), rows(500, 100 + seed), rows(n, 200 + seed))
+        parts.append(figures["close"])
+    expected = figures["expected"]
+    assert expected == pytest.approx((np.floor(0.01 * (n - 1)) + 1) / (n + 1), abs=1e-4)
+    # the part is about exponential for the smallest of n; 20 trials, four deviations
+    assert np.mean(parts) == pytest.approx(expected, abs=4 * expected / np.sqrt(20))
