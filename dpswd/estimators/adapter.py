@@ -212,7 +212,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(synthetic).restore(synthetic)
-        return self.adapt(domains.source, domains.labels)
+        return self._train(domains.source, domains.labels)
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
         """Train a classifier on the synthetic target of the last fit.
@@ -221,19 +221,25 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         ``set_params(method=...)`` to compare methods on one synthetic target.
 
         Args:
-            X: Source records, those of the fit.
-            y: Their classes (N,).
+            X: Source records, those of the fit. Columns of a DataFrame are matched by name.
+            y: Their classes (N,), read as those of the fit.
 
         Raises:
             NotFittedError: If the estimator is not fitted, or was read from a file.
             InputError: If the records do not fit.
         """
         check_is_fitted(self, "generator_")
+        source = self._values_of(X, self._columns, self._coding)
+        _check_length("y", np.asarray(y), len(source))
+        return self._train(source, _source_labels(y, np.ones(len(source), dtype=bool)))
+
+    def _train(self, source: Array, labels: Array) -> "PrivateAdapter":
+        """Train a classifier on source records (n, ...) and their classes (n,)."""
         classifier = adapt(
             self._space,
             self._target,
-            self._rows_of(X, self._coding),
-            np.asarray(y),
+            source,
+            labels,
             method=self.method,
             min_shift=self.min_shift,
             seed=self._public_seed(),
@@ -254,12 +260,31 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             InputError: If the records do not fit.
         """
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict(self._values_of(X, classifier))
+        return classifier.predict(self._values_of(X, classifier.columns, classifier.coding))
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities (n, C) of the classes, as :meth:`predict`."""
         classifier: TargetClassifier = self._fitted()
-        return classifier.predict_proba(self._values_of(X, classifier))
+        return classifier.predict_proba(self._values_of(X, classifier.columns, classifier.coding))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of records whose class is predicted.
+
+        Args:
+            X: Records, as in :meth:`predict`.
+            y: Their classes (n,), read as those of the fit: 1, 1.0 and "1" are one class.
+            sample_weight: Weights (n,) of the records; ``None`` for equal ones.
+
+        Raises:
+            NotFittedError: If the estimator is not fitted.
+            InputError: If the records do not fit.
+        """
+        predicted = self.predict(X).tolist()
+        _check_length("y", np.asarray(y), len(predicted))
+        is_right = []
+        for label, name in zip(_as_list(y), predicted, strict=True):
+            is_right.append(_own_label(label) == _own_label(name))
+        return float(np.average(is_right, weights=sample_weight))
 
     def _save_picture(self, directory: Path) -> None:
         """Write a picture of the synthetic target for the report."""
@@ -303,18 +328,18 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         result.guarantee_ = guarantee
         return result
 
-    def _values_of(self, X: Any, classifier: TargetClassifier) -> Array:
-        """Return the values of records whose columns are those of the classifier."""
-        if classifier.coding is not None:
-            return self._rows_of(X, classifier.coding)
-        return _as_values(_in_order(self._without_unit_column(as_pandas(X)), classifier))
+    def _values_of(self, X: Any, columns: tuple[str, ...] | None, coding: Coding | None) -> Array:
+        """Return the values of records, of a DataFrame by the names of its columns.
 
-    def _rows_of(self, X: Any, coding: Coding | None) -> Array:
-        """Return the coded rows of a DataFrame; other records as they are."""
+        Args:
+            X: Records, as in :meth:`predict`.
+            columns: Names of the columns of the fit; ``None`` without names.
+            coding: Coding of a table with facts, by which cells become rows.
+        """
         records = self._without_unit_column(as_pandas(X))
-        if coding is None or not hasattr(records, "columns"):
-            return _as_values(records)
-        return coding.rows(frame_numbers(records, coding.table))
+        if coding is not None and hasattr(records, "columns"):
+            return coding.rows(frame_numbers(records, coding.table))
+        return _as_values(_in_order(records, columns))
 
     def _standardises(self) -> bool:
         """Return whether columns are divided by their deviations.
@@ -447,9 +472,7 @@ def _source_labels(y: Any, is_source: Array) -> Array:
     become strings. So the array is made from the source labels alone, each of which is read by
     itself (:func:`_own_label`), in an array of any type.
     """
-    labels = y
-    if not isinstance(y, list | tuple):
-        labels = np.asarray(y).tolist()
+    labels = _as_list(y)
     for label, chosen in zip(labels, is_source, strict=True):
         if chosen and _depends_on_precision(label):
             raise InputError(
@@ -472,6 +495,14 @@ def _source_labels(y: Any, is_source: Array) -> Array:
             "Expected y with at least 2 classes in the source, got 1; a classifier needs two."
         )
     return classes
+
+
+def _as_list(y: Any) -> list[Any]:
+    """Return labels as a list, in which each label of a list keeps its type."""
+    if isinstance(y, list | tuple):
+        return list(y)
+    labels: list[Any] = np.asarray(y).tolist()
+    return labels
 
 
 def _depends_on_precision(label: Any) -> bool:
@@ -525,15 +556,15 @@ def _column_names(X: Any) -> tuple[str, ...] | None:
     return tuple(str(name) for name in X.columns)
 
 
-def _in_order(X: Any, classifier: TargetClassifier) -> Any:
+def _in_order(X: Any, expected: tuple[str, ...] | None) -> Any:
     """Return a DataFrame with the columns in the order of the source.
 
     An array is returned unchanged.
     """
     columns = _column_names(X)
-    if columns is None or classifier.columns is None:
+    if columns is None or expected is None:
         return X
-    return X.iloc[:, column_order(columns, classifier.columns, "X")]
+    return X.iloc[:, column_order(columns, expected, "X")]
 
 
 def _as_values(X: Any) -> Array:

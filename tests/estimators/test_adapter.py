@@ -245,6 +245,45 @@ def test_columns_of_frames_are_matched_by_name(new_adapter, tmp_path):
         loaded.predict(frame.rename(columns={"p": "income"}))
 
 
+def test_adapt_matches_columns_by_name(new_adapter):
+    pd = pytest.importorskip("pandas")
+    X, y, domain = problem()
+    frame = pd.DataFrame(X, columns=[*"pqrstu"])
+    adapter = new_adapter().fit(frame, y, domain)
+    expected = adapter.predict(frame)
+    source = frame[domain > 0]
+    labels = y[domain > 0]
+    adapter.adapt(source[[*"utsrqp"]], labels)
+    np.testing.assert_array_equal(adapter.predict(frame), expected)
+    np.testing.assert_array_equal(adapter.predict(frame[[*"utsrqp"]]), expected)
+    for other in (source.rename(columns={"p": "income"}), source.drop(columns="p")):
+        with pytest.raises(InputError, match="columns p, q, r, s, t, u in X, got"):
+            adapter.adapt(other, labels)
+
+
+def test_adapt_and_score_read_labels_as_fit_does(new_adapter):
+    X, y, domain = problem()
+    adapter = new_adapter().fit(X, y, domain)
+    source = X[domain > 0]
+    labels = y[domain > 0]
+    target = X[domain < 0]
+    expected = adapter.score(target, y[domain < 0])
+    texts = [str(label) for label in labels]
+    for spelling in (labels.astype(float), labels.astype(str), texts, labels.astype(object)):
+        adapter.adapt(source, spelling)
+        assert adapter.classes_.tolist() == [0, 1, 2]
+    for dtype in (float, str, object):
+        assert adapter.score(target, y[domain < 0].astype(dtype)) == expected
+    assert expected > 0.5
+    with pytest.raises(InputError, match="missing label"):
+        adapter.adapt(source, [None, *labels[1:]])
+    with pytest.raises(InputError, match="at least 2 classes"):
+        adapter.adapt(source, np.zeros(len(source), dtype=int))
+    for method in (adapter.adapt, adapter.score):
+        with pytest.raises(InputError, match="y of shape"):
+            method(source, labels[1:])
+
+
 def test_save_and_load(new_adapter, tmp_path):
     records, numbers, domain = problem()
     names = np.array(["a", "b", "c"])[numbers]
