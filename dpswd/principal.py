@@ -40,7 +40,7 @@ from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
 from dpswd.loss import DPSlicedWassersteinLoss, Release
-from dpswd.mechanism import BoundKind, ProjectionKind, ProjectionMechanism, Statistic
+from dpswd.mechanism import BoundKind, ProjectionKind, ProjectionMechanism
 from dpswd.mixture.moments import class_means, nearest_spectrum, pulled_covariances
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -170,8 +170,6 @@ class PrincipalSlices(nn.Module):
         features: Public feature map from records to rows.
         n_classes: Number C of classes of the records; 0 for none.
         plan: Sizes of the release, as :func:`plan_slices` chooses them.
-        statistic: What is released of every slice; ``"quantiles"``, block means, is the only one
-            that a loss of classes can use here.
         kind: ``"orthogonal"`` bases, whose sensitivity is constant, or ``"iid"`` directions.
         bound: Treatment of the random sensitivity of ``"iid"`` directions: ``"exact"``,
             ``"bernstein"`` or ``"clt"`` (not rigorous).
@@ -186,7 +184,7 @@ class PrincipalSlices(nn.Module):
         guarantee: Statement of the guarantee of the released values.
 
     Raises:
-        InputError: If a number is out of range, or the statistic is not ``"quantiles"``.
+        InputError: If a number is out of range, or an option is unknown.
 
     Example:
         >>> from dpswd.features.maps import Flatten
@@ -218,7 +216,6 @@ class PrincipalSlices(nn.Module):
         n_classes: int,
         plan: SlicePlan,
         *,
-        statistic: Statistic = "quantiles",
         kind: ProjectionKind = "orthogonal",
         bound: BoundKind = "exact",
         failure_prob: float | None = None,
@@ -226,7 +223,6 @@ class PrincipalSlices(nn.Module):
     ) -> None:
         super().__init__()
         at_least(0, n_classes=n_classes)
-        choice(("quantiles",), statistic=statistic)
         choice(("iid", "orthogonal"), kind=kind)
         track_runs(self)
         groups = max(1, n_classes)
@@ -242,7 +238,7 @@ class PrincipalSlices(nn.Module):
             dim=plan.n_directions,
             n_projections=plan.n_bases * plan.n_directions,
             batch_size=plan.batch_size,
-            statistic=statistic,
+            statistic="quantiles",
             n_quantiles=plan.n_quantiles,
             row_norm=_SCALED_NORM,
             kind=kind,

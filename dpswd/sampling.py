@@ -23,8 +23,9 @@ __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 class ReleaseLoader:
     """Loader of handles: one :class:`~dpswd.PrivateBatch` for every planned release.
 
-    It works with any Lightning ``Trainer``: training ends after ``n_releases`` releases, whatever
-    ``max_epochs`` or ``max_steps`` say.
+    It works with any Lightning ``Trainer``: :class:`~dpswd.lightning.PrivacyBudget` ends training
+    after ``n_releases`` releases, even if ``max_epochs`` and ``max_steps`` allow more. A smaller
+    ``max_steps`` ends it before, at the cost of the whole plan.
 
     Args:
         records: The private records.

@@ -319,8 +319,3 @@ def test_records_that_do_not_fit_are_refused_before_a_release(tmp_path, records,
     with pytest.raises(InputError, match=message):
         slices.release(records, target_epsilon=1, target_delta=1e-5, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_rows_are_no_statistic_of_slices():
-    with pytest.raises(InputError, match="statistic"):
-        PrincipalSlices(flatten(), C, PLAN, statistic="rows")

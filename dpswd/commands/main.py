@@ -1,7 +1,8 @@
 """The command ``dpswd``: a table of commands, whose modules are imported on use.
 
-Exit status: 0 done; 2 invalid input, with one line on stderr and no traceback; 1 everything else.
-Nothing here imports torch, so that ``dpswd --help`` is quick.
+Exit status: 0 done; 2 invalid input or a ledger that cannot be used, 130 interrupted, each with one
+line on stderr and no traceback; 1 everything else, such as an audit or a verification that refutes
+a claim. Nothing here imports torch, so that ``dpswd --help`` is quick.
 """
 
 import argparse

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=["equal", "released"],
         help="of the classes (default: released of tables, equal of images)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the records (default: 0)")
+    parser.add_argument("--seed", type=int, help="of the records (default: 0)")
     parser.add_argument(
         "--generator", action="store_true", help="add the generator, which draws more records"
     )
@@ -43,12 +43,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 # Options that say what a new bundle holds.
-_OF_NEW_BUNDLE = ("out", "n", "proportions", "generator", "licence", "title")
+_OF_NEW_BUNDLE = ("out", "n", "proportions", "seed", "generator", "licence", "title")
 
 
 def _refuse_other_options(arguments: Namespace) -> None:
     """Refuse options beside ``--reseal``, which changes nothing but the manifest."""
-    options_of_bundle = [name for name in _OF_NEW_BUNDLE if getattr(arguments, name)]
+    options_of_bundle = []
+    for name in _OF_NEW_BUNDLE:
+        value = getattr(arguments, name)
+        if value is not None and value is not False:
+            options_of_bundle.append(name)
     if options_of_bundle:
         option = "-n" if options_of_bundle[0] == "n" else f"--{options_of_bundle[0]}"
         raise InputError(

@@ -17,10 +17,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     # Imports torch, which the help of the command does not need.
-    from dpswd.report.render import render
+    from dpswd.report.render import write_files
     from dpswd.report.sentences import banner, summary
 
-    report = render(arguments.run_dir, title=arguments.title)
+    report = write_files(arguments.run_dir, title=arguments.title)
     content = report.to_dict()
     result: dict[str, Any] = {"files": [str(arguments.run_dir / name) for name in FILES]}
     for name in ("title", "private", "conditions", "sound", "reasons", "caveats"):

@@ -7,7 +7,6 @@ on private records. tests/noninterference/test_publish.py compares the bundles o
 byte.
 """
 
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from dpswd._files import atomic_write, check_new
+from dpswd._paths import has_absolute_path
 from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import Ledger
@@ -33,7 +33,7 @@ from dpswd.files.verify import CARD, CONFIG, LEDGER, PRIVACY, verify
 from dpswd.networks.generator import seeded
 from dpswd.report.collect import collect
 from dpswd.report.facts import Report
-from dpswd.report.render import render
+from dpswd.report.render import write_files
 
 __all__ = ["Bundle", "publish", "reseal"]
 
@@ -42,9 +42,6 @@ CLASSIFIER = "classifier.pt"
 
 # Files of a run that a bundle holds as they are; the config only without absolute paths.
 _COPIED = (LEDGER, PRIVACY)
-
-# Start of a value that is an absolute path, on any system.
-_ABSOLUTE_PATH = re.compile(r"\s*(?:file:|/|~|\\\\|[A-Za-z]:[\\/])")
 
 # What to do with a run that wrote no file of a network.
 _OF_OWN_NETWORKS = (
@@ -85,7 +82,7 @@ def publish(
     *,
     n: int | None = None,
     proportions: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     generator: bool = False,
     licence: str | None = None,
     title: str | None = None,
@@ -102,14 +99,16 @@ def publish(
         n: Number of synthetic records; by default as many as private ones, at most 10,000.
         proportions: ``"equal"`` or ``"released"``, of the classes; by default, released ones of
             tables and equal ones of images.
-        seed: Seed of the records, which is public.
+        seed: Seed of the records, which is public; by default 0.
         generator: Whether the bundle gets the generator, too.
         licence: Licence of the records, as hubs name it; ``None`` leaves it to be filled in.
         title: Title; by default that of the report.
 
     Raises:
         InputError: If the run is not finished, is NOT PRIVATE, contradicts itself, or its weights
-            depend on releases that its ledger does not have. No file is left then.
+            depend on releases that its ledger does not have; or if ``n``, ``proportions``, ``seed``
+            or ``generator`` is stated for a classifier, which draws no records. No file is left
+            then.
 
     Example:
         >>> import tempfile
@@ -126,7 +125,8 @@ def publish(
     """
     if n is not None:
         at_least(1, n=n)
-    at_least(0, seed=seed)
+    if seed is not None:
+        at_least(0, seed=seed)
     if proportions is not None:
         choice(("equal", "released"), proportions=proportions)
     run_dir = Path(run_dir)
@@ -136,6 +136,10 @@ def publish(
     report, _ = collect(run_dir, title=title, extras=False)
     _check_private(report, run_dir)
     model = _read_model(run_dir)
+    if isinstance(model, PrivateAdapter):
+        _refuse_options_of_records(
+            run_dir, n=n, proportions=proportions, seed=seed, generator=generator or None
+        )
     _check_weights(model.guarantee_, report, run_dir)
     if n is None:
         n = min(report.records.size, MAX_RECORDS)
@@ -143,16 +147,16 @@ def publish(
     partial = out.with_name(f"{out.name}.part-{secrets.token_hex(4)}")
     try:
         if isinstance(model, PrivateGenerator):
-            model.random_state = seed
+            model.random_state = seed or 0
             contents = _write_records(model, partial, n, proportions)
         else:
             contents = _write_classifier(model, partial)
         _copy(run_dir, partial)
         if not paths:
             _copy_file(run_dir / CONFIG, partial)
-        if generator and isinstance(model, PrivateGenerator):
+        if isinstance(model, PrivateGenerator) and generator:
             model.save(partial / GENERATOR)
-        report = render(partial, title=report.title)  # shows the pictures of this bundle
+        report = write_files(partial, title=report.title)  # shows the pictures of this bundle
         contents = replace(contents, files=(*contents.files, *_top_level_files(partial)))
         atomic_write(partial / CARD, card(report, contents, licence).encode())
         manifest = _seal(partial, report)
@@ -231,6 +235,17 @@ def _read_model(run_dir: Path) -> PrivateGenerator | PrivateAdapter:
     if (run_dir / GENERATOR).is_file():
         return PrivateGenerator.load(run_dir / GENERATOR)
     return PrivateAdapter.load(run_dir / CLASSIFIER)
+
+
+def _refuse_options_of_records(run_dir: Path, **options: Any) -> None:
+    """Refuse options that are not ``None``: a classifier draws no records."""
+    for name, value in options.items():
+        if value is not None:
+            dashes = "-" if len(name) == 1 else "--"
+            raise InputError(
+                f"Expected no {name} ({dashes}{name}) for the classifier in {run_dir}, which draws "
+                f"no records, got {value}; leave it out."
+            )
 
 
 def _check_weights(guarantee: Guarantee, report: Report, run_dir: Path) -> None:
@@ -333,11 +348,12 @@ def _keys_of_paths(value: Any, key: str = "") -> Iterator[str]:
     """Yield the keys of a nested config whose values are absolute paths."""
     if isinstance(value, dict):
         for name, entry in value.items():
+            yield from _keys_of_paths(name, key)
             yield from _keys_of_paths(entry, f"{key}.{name}".lstrip("."))
     elif isinstance(value, list):
         for entry in value:
             yield from _keys_of_paths(entry, key)
-    elif isinstance(value, str) and _ABSOLUTE_PATH.match(value):
+    elif isinstance(value, str) and has_absolute_path(value):
         yield key
 
 

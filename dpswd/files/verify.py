@@ -306,9 +306,9 @@ def _unknown_formats(bundle: Path) -> list[str]:
 
 
 def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
-    """Name the rates at which the report's trade-off curve promises too much.
+    """Name the rates at which the report's trade-off curve is not that of the ledger.
 
-    It promises more there than the ledger gives.
+    A curve that states a weaker guarantee than the ledger gives is a problem, too.
     """
     points = _mapping(_read_json(bundle / REPORT).get("guarantee")).get("trade_off")
     rates: dict[float, Any] = {}

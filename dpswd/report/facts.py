@@ -135,7 +135,7 @@ class ConfigFile:
     """config.yaml of the run directory; both are ``None`` without such a file."""
 
     sha256: str | None
-    text: str | None
+    text: str | None  # with the last parts of absolute paths
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ def write_report(run_dir: str | Path, *, title: str | None = None) -> dict[str, 
         >>> report["title"], report["guarantee"]["epsilon"] <= 1.0
         ('Counts', True)
     """
-    report = render(run_dir, title=title)
+    report = write_files(run_dir, title=title)
     content: dict[str, Any] = json.loads(report_json(report))
     return content
 
 
-def render(run_dir: str | Path, *, title: str | None = None) -> Report:
+def write_files(run_dir: str | Path, *, title: str | None = None) -> Report:
     """Write the files as :func:`write_report` does; return the report as an object."""
     report, curve = collect(run_dir, title=title)
     texts = {

@@ -19,6 +19,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from dpswd._json import INFINITE
+from dpswd._paths import mask_lines, mask_paths
 from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers, Together
@@ -44,9 +45,6 @@ _PUBLIC = {
 
 # Entries of "records" in config.yaml that a report states elsewhere.
 _STATED_ELSEWHERE = ("bounds", "kinds", "columns", "column_facts")
-
-# A line of a config whose value is an absolute path.
-_PATH = re.compile(r"""^(\s*(?:- )?\w+: )['"]?(?:/|[A-Za-z]:[\\/])[^'"]*?([^'"/\\]*)['"]?$""")
 
 
 # privacy.json
@@ -156,18 +154,27 @@ class StatedFacts:
 def read_config(path: Path) -> tuple[ConfigFile, StatedFacts]:
     """Read config.yaml, and the facts of the records in it.
 
+    Of absolute paths, the text has the last part only, since they may name people or projects.
     Title and facts are empty where the file is missing or is not a config.
     """
     content = _content(path)
     if content is None:
         return ConfigFile(sha256=None, text=None), _stated_facts({})
-    file = ConfigFile(
-        sha256=hashlib.sha256(content).hexdigest(), text=content.decode(errors="replace")
-    )
     settings: Any = None
+    text = mask_lines(content.decode(errors="replace"))
     with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
         settings = yaml.safe_load(content.decode())
+        text = _masked(content.decode(), settings)
+    file = ConfigFile(sha256=hashlib.sha256(content).hexdigest(), text=text)
     return file, _stated_facts(_as_dict(settings))
+
+
+def _masked(text: str, settings: Any) -> str:
+    """Return the text of a config, written anew if it has absolute paths."""
+    masked = mask_paths(settings)
+    if masked == settings:
+        return text
+    return str(yaml.safe_dump(masked, sort_keys=False, allow_unicode=True))
 
 
 def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
@@ -216,8 +223,7 @@ def public_facts(records: dict[str, Any]) -> tuple[str, ...]:
 def settings_of(text: str) -> str:
     """Return the settings in config.yaml, for a reader.
 
-    Keys that are not set and the facts of columns are left out, and of absolute paths all but the
-    last part, since paths may name people or projects.
+    Keys that are not set and the facts of columns are left out.
     """
     lines = []
     in_records = False
@@ -232,7 +238,7 @@ def settings_of(text: str) -> str:
             is_left_out = in_records and entry[1] in _STATED_ELSEWHERE
         if is_left_out or line.rstrip().endswith(": null"):
             continue
-        lines.append(_PATH.sub(r"\1.../\2", line))
+        lines.append(line)
     return "\n".join(lines)
 
 

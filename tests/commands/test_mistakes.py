@@ -50,6 +50,7 @@ def folder(tmp_path, monkeypatch):
         ("forecast photos --shape 8,8", "got DATA and --shape"),
         ("forecast --shape 28,28", "nor --n;"),
         ("publish old --reseal --out bundle", "got --out, too"),
+        ("publish old --reseal --seed 0", "got --seed, too"),
         (f"{ACCOUNT} --sigma 1 --failure-prob 0.1", "--bound exact"),
         # files of the wrong kind
         ("generate old/generator.pt", "by dpswd sample"),

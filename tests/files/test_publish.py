@@ -116,6 +116,11 @@ def test_a_classifier_is_published_with_a_model_card(tmp_path):
     domain = np.repeat([1, -1], 80)
     adapter.fit(np.concatenate([source, target]), np.tile(labels, 2), domain)
     adapter.save(run / "classifier.pt")
+    options_of_records = [{"n": 5}, {"proportions": "equal"}, {"seed": 0}, {"generator": True}]
+    for options in options_of_records:
+        with pytest.raises(InputError, match=f"no {next(iter(options))} .* draws no records"):
+            publish(run, tmp_path / "bundle", **options)
+        assert not (tmp_path / "bundle").exists()
     bundle = publish(run, tmp_path / "bundle")
     assert bundle.n_records == 0
     assert verify(bundle.path).problems == ()

@@ -200,13 +200,33 @@ def test_report_of_a_table_has_a_line_for_each_column(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/home/jane/study/scans", "'/home/jane/my study/scans'", r"C:\jane\scans"]
+    "path",
+    [
+        "/home/jane/study/scans",
+        "'/home/jane/my study/scans'",
+        r"C:\jane\scans",
+        "~/jane/scans",
+        "file:///home/jane/scans",
+        "/home/jane/a folder\n    of jane/scans",
+    ],
 )
 def test_settings_have_the_last_part_of_a_path_only(tmp_path, path):
     config = f"data:\n  root: {path}\n  path: scans/a.npz\n  every: 1\n"
-    _, markdown = pages(make_run(tmp_path / "run", config=config))
-    assert "  root: .../scans\n  path: scans/a.npz\n  every: 1\n" in markdown
-    assert "jane" not in markdown
+    directory = make_run(tmp_path / "run", config=config)
+    html, markdown = pages(directory)
+    assert "  root: '.../scans'\n  path: scans/a.npz\n  every: 1\n" in markdown
+    for text in (html, markdown, (directory / "report.json").read_text()):
+        assert "jane" not in text
+
+
+@pytest.mark.parametrize(
+    "config", ["data:\n- /home/jane/scans\n", "{root: [/home/jane/scans", "{/home/jane/a: b}"]
+)
+def test_settings_of_any_form_have_no_path(tmp_path, config):
+    directory = make_run(tmp_path / "run", config=config)
+    html, markdown = pages(directory)
+    for text in (html, markdown, (directory / "report.json").read_text()):
+        assert "jane" not in text
 
 
 def test_a_run_of_a_script_has_no_config(tmp_path):
