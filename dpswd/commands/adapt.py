@@ -18,6 +18,7 @@ from dpswd.commands._options import (
     constants_of,
     run_directory,
 )
+from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.estimators.adapter import PrivateAdapter
@@ -35,6 +36,7 @@ _OPTIONS = (
     *_READ_OPTIONS,
     *_MAP_OPTIONS,
 )
+_METHOD = "class_shift"  # the default of --method
 _N_SHOWN = 40  # synthetic images in the picture of the report
 _N_COLUMNS = 10  # of the picture
 _OUT = Path("runs/adapted")  # the default of --out
@@ -54,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)"
     )
     parser.add_argument(
-        "--method", choices=("class_shift", "image_map"), help="default: class_shift"
+        "--method", choices=("class_shift", "image_map"), help=f"default: {_METHOD}"
     )
     parser.add_argument(
         "--normalise", action=BooleanOptionalAction, help="scale every vector to norm 1 first"
@@ -180,6 +182,13 @@ def _options_of(arguments: Namespace) -> dict[str, Any]:
     for name, value in vars(arguments).items():
         if name in _OPTIONS and value is not None:
             options[name] = value
+    method = options.get("method", _METHOD)
+    of_map = [name for name in _MAP_OPTIONS if name in options]
+    if of_map and method != "image_map":
+        raise InputError(
+            f"Expected no {', '.join(of_map)} in {arguments.config} with the method {method}, "
+            "which has no such options; pass --method image_map, or leave them out."
+        )
     return options
 
 
@@ -193,7 +202,7 @@ def _with_image_map(options: dict[str, Any]) -> dict[str, Any]:
     adapter_options = dict(options)
     map_options: dict[str, Any] = {}
     for name in _MAP_OPTIONS:
-        if name in options:
+        if name in options:  # with the image map alone
             map_options[name] = adapter_options.pop(name)
     if options.get("method") == "image_map":
         adapter_options["method"] = ImageMap(**map_options)

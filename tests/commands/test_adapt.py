@@ -189,6 +189,17 @@ def test_adapt_refuses_before_anything_is_written(folder, capfd, words, said):
         assert said in refused(capfd, "adapt", *words.split(), "--out", "other")
 
 
+@pytest.mark.parametrize("option", ["n_steps: 5", "shift: 1.0", "elastic: 0.5"])
+@pytest.mark.parametrize("words", [[], ["--method", "class_shift"]])
+def test_options_of_the_image_map_are_refused_without_it(folder, capfd, tmp_path, option, words):
+    config = tmp_path / "mine.yaml"
+    config.write_text(option)
+    command = ["adapt", "source.npz", "target_bare.npz", "--config", config, "--out", "other"]
+    with untouched(folder):
+        line = refused(capfd, *command, *words)
+    assert f"no {option.split(':')[0]} in {config} with the method class_shift" in line
+
+
 def test_predict(folder, tmp_path, capfd):
     loaded = PrivateAdapter.load(CLASSIFIER)
     with np.load("target.npz") as target:
