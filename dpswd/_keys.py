@@ -18,6 +18,14 @@ import numpy as np
 
 Key = int | float | str
 
+# Cells of a table that hold no number and name no class, in lower case.
+EMPTY_CELLS = ("", "na", "n/a", "null")
+# Texts that name no person and stand for a missing value of a column with facts, in lower case.
+MISSING_TEXTS = (*EMPTY_CELLS, "none", "nan", "nat", "<na>")
+# Missing values of Python, NumPy and pandas, as text.
+MISSING_VALUES = ("None", "nan", "NaT", "<NA>")
+
+# Longer digits are text: Python refuses to convert more than 4,300 of them.
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)

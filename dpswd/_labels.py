@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import as_array
-from dpswd._keys import Key, key_of_number, label_key, plain_text
+from dpswd._keys import MISSING_VALUES, Key, key_of_number, label_key, plain_text
 from dpswd._layout import Array
 from dpswd._public_facts import list_of_names, taken_from_records
 from dpswd.errors import InputError
@@ -44,8 +44,7 @@ _MAX_INTEGER_CLASSES = 10_000
 # The same for names, of which each has to occur.
 _MAX_NAMED_CLASSES = 100
 
-# Longer digits are text: Python refuses to convert more than 4,300 of them.
-_MISSING_KEYS = {"", "None", "nan", "NaN", "NaT", "<NA>"}
+_MISSING_KEYS = {"", "NaN", *MISSING_VALUES}
 _UNLISTED = -1  # number of a label without a class
 
 

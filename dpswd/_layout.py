@@ -14,6 +14,7 @@ from torch import Tensor
 from dpswd._frames import as_pandas, frame_of_package, series_of_package
 from dpswd._public_facts import taken_from_records
 from dpswd.columns import Table
+from dpswd.columns.files import DELIMITERS
 from dpswd.errors import InputError
 
 Array = NDArray[Any]
@@ -26,7 +27,7 @@ NUMBERS = re.compile(
 _FLOATS_OF_PYARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 # Separators of the cells of a .csv file.
-SEPARATORS = (",", ";", "\t", "|")
+SEPARATORS = (*DELIMITERS, "|")
 
 # Float64 holds integers exactly up to this one; integers beyond it would wrap in a conversion.
 _MAX_EXACT = 2**53

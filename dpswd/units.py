@@ -15,15 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpswd._keys import Key, is_rounded, label_key
+from dpswd._keys import MISSING_TEXTS, Key, is_rounded, label_key
 from dpswd._random import SecureRandom
 from dpswd._validate import at_least
 from dpswd.errors import InputError
 
 __all__ = ["Units"]
-
-# Keys of names that are missing.
-_MISSING = {"", "nan", "none", "<na>", "nat", "na", "n/a", "null"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +89,7 @@ def _key(name: Any) -> Key:
     if isinstance(key, str):
         # An accent is one character or two; file systems write one or the other.
         key = unicodedata.normalize("NFC", key)
-    if str(key).lower() in _MISSING:
+    if str(key).lower() in MISSING_TEXTS:
         raise InputError(
             "Expected the unit of every record, got a record without one; "
             "give such a record a unit of its own."

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpswd._keys import Key, cell_key, is_rounded
+from dpswd._keys import MISSING_TEXTS, MISSING_VALUES, Key, cell_key, is_rounded
 from dpswd.errors import InputError
 
 # Facts that a column of each kind may state, besides those of every included column.
@@ -26,12 +26,9 @@ _FACTS = {
 _FACTS_OF_EVERY_INCLUDED_COLUMN = ("missing", "dtype")
 COLUMN_KINDS = tuple(_FACTS)
 
-# Texts of missing cells in lower case, besides the one that a column states.
-_MISSING_TEXTS = ("", "na", "n/a", "null", "none", "nan", "nat", "<na>")
-# The same in spreadsheets and C programs. Readers of tables know them in columns of numbers only.
+# Missing cells of spreadsheets and C programs, besides MISSING_TEXTS and the text that a column
+# states. Readers of tables know them in columns of numbers only.
 _MISSING_NUMBERS = ("#n/a", "#n/a n/a", "#na", "-nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan")
-# Missing cells of Python, NumPy and pandas, as text.
-_MISSING_VALUES = ("None", "nan", "NaT", "<NA>")
 # Category of a cell that is in no list.
 _OTHER = "other"
 # Distance of the number of a missing cell from the lower bound, over the width of the bounds.
@@ -561,13 +558,13 @@ class _UnfitCellError(ValueError):
 def is_missing_cell(cell: Any) -> bool:
     """Return whether a cell is missing: no value, or a text that stands for none."""
     if isinstance(cell, str):
-        return cell.strip().lower() in (*_MISSING_TEXTS, *_MISSING_NUMBERS)
+        return cell.strip().lower() in (*MISSING_TEXTS, *_MISSING_NUMBERS)
     return _is_missing_value(cell)
 
 
 def _is_missing_value(cell: Any) -> bool:
     """Return whether a cell is None, NaN, or NaT or NA of pandas; no text is."""
-    return not isinstance(cell, str) and str(cell) in _MISSING_VALUES
+    return not isinstance(cell, str) and str(cell) in MISSING_VALUES
 
 
 def _number_of(value: Any) -> int | float:

@@ -1,7 +1,7 @@
 """Files of the public facts of columns, and facts that are spelled as text."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from dpswd.errors import InputError
 
 # Separators of categories and of cells in a file of columns.
 _BETWEEN_CATEGORIES = "|"
-_DELIMITERS = ",;\t"
+DELIMITERS = (",", ";", "\t")
 _YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -32,6 +32,11 @@ def read_facts(path: Path) -> dict[str, Any]:
     return _facts_of_csv(text, path)
 
 
+def separator_of(first_line: str, separators: Sequence[str] = DELIMITERS) -> str:
+    """Return the separator that the first line of a table has most often."""
+    return max(separators, key=first_line.count)
+
+
 def _facts_of_yaml(text: str, path: Path) -> dict[str, Any]:
     """Return the facts of each column in a YAML file."""
     import yaml  # type: ignore[import-untyped]  # needed for YAML alone
@@ -50,8 +55,7 @@ def _facts_of_csv(text: str, path: Path) -> dict[str, Any]:
     lines = text.splitlines()
     if not lines:
         raise InputError(f"Expected a line for each column in {path}, got an empty file.")
-    delimiter = max(_DELIMITERS, key=lines[0].count)
-    reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True)
+    reader = csv.DictReader(lines, delimiter=separator_of(lines[0]), skipinitialspace=True)
     columns: dict[str, Any] = {}
     for line in reader:
         if None in line:

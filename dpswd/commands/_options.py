@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpswd._frames import ARROW_FORMATS
 from dpswd._validate import budget as check_budget
 from dpswd._validate import probability
+from dpswd.columns.files import separator_of
 from dpswd.commands.configs import config_path
 from dpswd.errors import InputError
 
@@ -32,9 +33,6 @@ FORMATS = (
     "folder of class folders of images, .npz, .npy, a table as .csv, .parquet or .feather, or a "
     "benchmark"
 )
-
-# What separates the cells of a table; that of the first line is taken.
-DELIMITERS = ",;\t"
 
 # Files that a run directory has; a directory with one of them may be published.
 _FILES_OF_A_RUN = ("ledger.jsonl", "privacy.json")
@@ -190,10 +188,9 @@ def read_bounds(arguments: Namespace) -> ColumnFacts:
     path: Path = arguments.bounds
     try:
         text = path.read_text(encoding="utf-8-sig")
-        delimiter = max(DELIMITERS, key=text.splitlines()[0].count)
-        reader = csv.DictReader(
-            text.splitlines(), delimiter=delimiter, skipinitialspace=True, strict=True
-        )
+        table = text.splitlines()
+        delimiter = separator_of(table[0])
+        reader = csv.DictReader(table, delimiter=delimiter, skipinitialspace=True, strict=True)
         lines = list(reader)
         kinds = None
         if "kind" in lines[0]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd._memory import check_drawing
-from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.commands._options import (
     CONSTANTS,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 # MNIST: a file of 47 MB that takes a minute.
 _MAX_SYNTHETIC = 60_000
 _N_NEXT = 10_000  # records in the command that is shown as the next one
+_REMEDY = "dpswd forecast draws a picture of what to expect, and spends nothing."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -152,7 +152,11 @@ def generate(
     """
     # These modules import torch, which the help of the command does not need.
     from dpswd._distributed import Processes
-    from dpswd.estimators.generator import PrivateGenerator, default_proportions
+    from dpswd.estimators.generator import (
+        PrivateGenerator,
+        announce_clouds,
+        default_proportions,
+    )
 
     at_least(1, n=n)
     check_drawing(n, records.shape)  # before a release is paid for
@@ -161,7 +165,7 @@ def generate(
     estimator = PrivateGenerator(
         **options, **constants, per_unit=records.per_unit, run_dir=directory, verbose=False
     )
-    _announce_clouds(estimator, records)
+    announce_clouds(estimator, records, _REMEDY)
     estimator.fit(records)
     name = "synthetic.npz"
     if records.layout.table is not None:
@@ -202,15 +206,6 @@ def generate(
         "in_words": estimator.summary_,
         "next": shlex.join(next_command),
     }
-
-
-def _announce_clouds(estimator: "PrivateGenerator", records: "PrivateRecords") -> None:
-    """Say so where photographs are so few that clouds are to be expected."""
-    structure = estimator.forecast(records.shape, records.n_entries, records.n_classes)
-    clouds = structure.clouds(records.n_entries)
-    if clouds is not None:
-        say(clouds)
-        say("dpswd forecast draws a picture of what to expect, and spends nothing.")
 
 
 def _write(

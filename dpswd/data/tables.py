@@ -16,10 +16,11 @@ import numpy as np
 from dpswd._arrays import MIXED, convert
 from dpswd._cells import table_records
 from dpswd._frames import ARROW_FORMATS
-from dpswd._keys import Key, label_key
+from dpswd._keys import EMPTY_CELLS, Key, label_key
 from dpswd._labels import Labels, as_classes, as_labels
 from dpswd._layout import SEPARATORS, Array, Layout
 from dpswd.columns import Table
+from dpswd.columns.files import separator_of
 from dpswd.data.arrow_files import arrow_column_names
 from dpswd.data.reading import (
     ReadOptions,
@@ -37,7 +38,6 @@ _NO_TABLE = "text that is not UTF-8, or no table of cells"
 _WRITE_TABLE = "save the table as .csv in UTF-8"
 _ADD_NAMES = "write a line of names above the records"
 
-_MISSING = {"", "na", "n/a", "null"}  # cells without a number
 _LINES_AT_ONCE = 20_000  # whose text is in memory
 _STRAY = 0.01  # share of cells with text up to which a column is one of numbers
 _FEWEST = 10  # cells from which on the share says something
@@ -288,7 +288,7 @@ def _separator(path: Path) -> str:
 
 def _separator_of_line(first_line: str) -> str:
     """Return the separator that the first line of a table has most often."""
-    return max(SEPARATORS, key=first_line.count)
+    return separator_of(first_line, SEPARATORS)
 
 
 def _place(path: Path, position: int) -> str:
@@ -372,7 +372,7 @@ def _labels(cells: Sequence[str], options: ReadOptions, path: Path, n_above: int
     if options.classes is not None:
         stated_keys.update(label_key(name) for name in as_classes(options.classes))
     for position, (cell, key) in enumerate(zip(cells, keys, strict=True), n_above):
-        is_missing = cell.strip().lower() in _MISSING and key not in stated_keys
+        is_missing = cell.strip().lower() in EMPTY_CELLS and key not in stated_keys
         if is_missing and not options.missing_is_class:
             raise InputError(
                 f"Expected a class in column {options.target} on every line of {path}, got an "
@@ -445,7 +445,7 @@ def _check_finite(rows: Array, names: list[str | int], path: Path, n_above: int)
 
 def _number(cell: str) -> float:
     """Return the number in a cell, NaN for a missing one; ValueError for text."""
-    if cell.strip().lower() in _MISSING:
+    if cell.strip().lower() in EMPTY_CELLS:
         return float("nan")
     if "_" in cell:  # Python reads 1_5 as 15
         raise ValueError

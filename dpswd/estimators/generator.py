@@ -184,7 +184,7 @@ class PrivateGenerator(OneShot):
         if self.structure is not None:
             public_constants["structure"] = dataclasses.asdict(self.structure)
         if self.verbose:
-            self._announce_clouds(records)
+            announce_clouds(self, records)
         self._fit_generator(
             records,
             directory,
@@ -205,15 +205,6 @@ class PrivateGenerator(OneShot):
                 "Next: .sample(n), .save(path), .report(path)."
             )
         return self
-
-    def _announce_clouds(self, records: PrivateRecords) -> None:
-        """Say so where photographs are so few that clouds are to be expected."""
-        if len(records.shape) != 3:
-            return
-        structure = self.forecast(records.shape, records.n_entries, records.n_classes)
-        clouds = structure.clouds(records.n_entries)
-        if clouds is not None:
-            say(clouds)
 
     def sample(
         self, n: int, y: Any = None, *, proportions: str | None = None, spread: float = 1.0
@@ -398,6 +389,25 @@ def _effective_constants(
         elif value is not None:
             effective[name] = value
     return effective
+
+
+def announce_clouds(estimator: PrivateGenerator, records: PrivateRecords, remedy: str = "") -> None:
+    """Say so where photographs are so few that clouds are to be expected.
+
+    Args:
+        estimator: An estimator, which need not be fitted.
+        records: The records that it will be fitted to.
+        remedy: A further line that is said then; empty for none.
+    """
+    if len(records.shape) != 3:
+        return
+    structure = estimator.forecast(records.shape, records.n_entries, records.n_classes)
+    clouds = structure.clouds(records.n_entries)
+    if clouds is None:
+        return
+    say(clouds)
+    if remedy:
+        say(remedy)
 
 
 def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from dpswd.data.features import read_features
 from dpswd.data.reading import find_path
 from dpswd.errors import InputError
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
-from dpswd.mechanism import ProjectionMechanism
+from dpswd.lightning._plan import max_steps_of, mechanism_of
 from dpswd.records import PrivateRecords
 from dpswd.sampling import ReleaseLoader
 from dpswd.units import Units
@@ -269,11 +269,12 @@ class AdaptationData(L.LightningDataModule):
         """
         split = self._read_source()
         batch_size = self._release_size()
-        n_steps = self._max_steps() - self.first_release
+        max_steps = max_steps_of(self.trainer)
+        n_steps = max_steps - self.first_release
         if n_steps < self.n_releases:
             raise InputError(
                 f"Expected trainer.max_steps >= {self.first_release + self.n_releases}, a step for "
-                f"each release after data.first_release, got {self._max_steps()}."
+                f"each release after data.first_release, got {max_steps}."
             )
         return {
             "source": SourceLoader(*split.train, self.batch_size, self.augment),
@@ -299,7 +300,7 @@ class AdaptationData(L.LightningDataModule):
                 f"Expected data.release_size <= {n_records}, the number of target records, got "
                 f"{self.release_size}."
             )
-        mechanism = self._mechanism_of_module()
+        mechanism = mechanism_of(self.trainer)
         if mechanism is None:
             return self.release_size or n_records
         if self.release_size is not None:
@@ -311,23 +312,6 @@ class AdaptationData(L.LightningDataModule):
                     "module."
                 )
         return mechanism.batch_size
-
-    def _mechanism_of_module(self) -> ProjectionMechanism | None:
-        """Return the mechanism of the module; ``None`` if it releases no batches."""
-        module = getattr(self.trainer, "lightning_module", None)
-        mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
-        if isinstance(mechanism, ProjectionMechanism):
-            return mechanism
-        return None
-
-    def _max_steps(self) -> int:
-        """Return the number of training steps; raise if the trainer has no limit."""
-        steps = -1
-        if self.trainer is not None:
-            steps = self.trainer.max_steps
-        if steps < 1:
-            raise InputError("Expected trainer.max_steps, got none; the releases need a plan.")
-        return steps
 
 
 class _Split:

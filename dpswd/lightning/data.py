@@ -7,11 +7,14 @@ import lightning as L
 
 from dpswd._validate import at_least, stated_at_least
 from dpswd.data import read
-from dpswd.errors import InputError
+from dpswd.lightning._plan import max_steps_of, mechanism_of
 from dpswd.records import PrivateRecords
 from dpswd.sampling import ReleaseLoader
 
 __all__ = ["PrivateDataModule"]
+
+# Options from which the number of releases follows.
+_PLAN = "data.n_releases or trainer.max_steps"
 
 
 class PrivateDataModule(L.LightningDataModule):
@@ -69,42 +72,27 @@ class PrivateDataModule(L.LightningDataModule):
         Raises:
             InputError: If neither ``n_releases`` nor ``trainer.max_steps`` is given.
         """
-        batch_size = self.batch_size or self._batch_size_of_loss()
+        batch_size = self.batch_size
+        mechanism = mechanism_of(self.trainer)
+        if batch_size is None and mechanism is not None:
+            batch_size = mechanism.batch_size
         module = getattr(self.trainer, "lightning_module", None)
         releases_once = getattr(module, "releases_once", False)
         if releases_once:
             n_releases = 1
-            every = self._max_steps()
+            every = max_steps_of(self.trainer)
         elif self.n_releases is not None:
             n_releases = self.n_releases
             every = self.every
         elif batch_size:
-            n_releases = math.ceil(self._max_steps() / self.every)
+            n_releases = math.ceil(max_steps_of(self.trainer, _PLAN) / self.every)
             every = self.every
         else:
             n_releases = 1
-            every = self._max_steps()
+            every = max_steps_of(self.trainer, _PLAN)
         return ReleaseLoader(
             self.records,
             batch_size=batch_size or len(self.records),
             n_releases=n_releases,
             every=every,
         )
-
-    def _batch_size_of_loss(self) -> int | None:
-        """Return the batch size of the ``criterion`` of the module that is trained."""
-        module = getattr(self.trainer, "lightning_module", None)
-        mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
-        return getattr(mechanism, "batch_size", None)
-
-    def _max_steps(self) -> int:
-        """Return the number of training steps; raise if the trainer has no limit."""
-        steps = -1
-        if self.trainer is not None:
-            steps = self.trainer.max_steps
-        if steps < 1:
-            raise InputError(
-                "Expected data.n_releases or trainer.max_steps, got neither; "
-                "the budget needs a plan."
-            )
-        return steps

@@ -1,0 +1,33 @@
+"""Facts of a trainer and its module, from which data modules plan the releases."""
+
+import lightning as L
+
+from dpswd.errors import InputError
+from dpswd.mechanism import ProjectionMechanism
+
+
+def max_steps_of(trainer: L.Trainer | None, expected: str = "trainer.max_steps") -> int:
+    """Return the number of training steps.
+
+    Args:
+        trainer: The trainer; ``None`` before there is one.
+        expected: Options that state the number, for the message.
+
+    Raises:
+        InputError: If the trainer has no limit.
+    """
+    if trainer is None or trainer.max_steps < 1:
+        raise InputError(f"Expected {expected}, got none; the releases need a plan.")
+    return trainer.max_steps
+
+
+def mechanism_of(trainer: L.Trainer | None) -> ProjectionMechanism | None:
+    """Return the mechanism of the loss of the module that is trained.
+
+    The result is ``None`` if the module has no loss that releases batches.
+    """
+    module = getattr(trainer, "lightning_module", None)
+    mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
+    if isinstance(mechanism, ProjectionMechanism):
+        return mechanism
+    return None
