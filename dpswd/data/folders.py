@@ -48,13 +48,15 @@ _PART = 1000
 def read_images(path: Path, options: ReadOptions) -> ReadRecords:
     """Read the images of a folder, cropped to the middle square and resized.
 
-    Without ``size`` it is the most frequent side of the first 100 images if that is at most 128,
-    else 64; ``channels`` likewise. Without ``classes`` they are the innermost folders in
-    alphabetical order, the empty ones, too; one folder, or none, means no labels. Images that are
-    not held in memory are decoded anew at every pass.
+    Without ``size`` it is the most frequent shorter side of the first 100 images if that is at most
+    128, else 64; it is at least 4. Without ``channels``, images are grey if most of these are.
+    Without ``classes`` they are the innermost folders in alphabetical order, the empty ones, too;
+    fewer folders than ``min_classes``, which is 2 by default, mean no labels. Images that are not
+    held in memory are decoded anew at every pass.
 
     With ``unit="folder"`` the innermost folder is the person, and the one above it the class, for
-    example ``ill/patient7/scan2.png``. Folders of one name are one person, also in two classes.
+    example ``ill/patient7/scan2.png``; folders without images are then no classes. Folders of one
+    name are one person, also in two classes.
 
     Raises:
         InputError: If there are no images, or images outside the folders of the classes.

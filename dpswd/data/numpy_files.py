@@ -47,16 +47,18 @@ Loaders = Mapping[str, Callable[[], Array]]  # functions that load arrays, by th
 
 
 def has_arrays(folder: Path) -> bool:
-    """Return whether a folder holds records as ``.npy`` files."""
+    """Return whether a folder holds an ``.npy`` file with a name of records."""
     return any((folder / f"{name}.npy").is_file() for name in _LABELS)
 
 
 def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
     """Read arrays of an ``.npz`` file, an ``.npy`` file or a folder of ``.npy`` files.
 
-    The names of the arrays are those above; an array ``classes`` names the classes, an array
-    ``columns`` the columns. Records of more than 1 GiB in ``.npy`` files stay on disk. The test
-    part is read if the records are public, hence ``in_memory``.
+    Arrays of records and labels have the names of ``_LABELS``; an ``.npy`` file alone may have any
+    name, and has no labels. An array ``classes`` names the classes of labels if none are stated, an
+    array ``columns`` the columns. Records of more than 1 GiB in ``.npy`` files stay on disk, unless
+    ``in_memory`` says otherwise. The test part is read with ``in_memory=True``, as public records
+    are.
 
     Raises:
         InputError: If there is no array of records, or it and its labels do not fit.

@@ -81,8 +81,9 @@ class PrivateGenerator(OneShot):
         run_dir: Directory of the ledger and the report; by default a new one below ``runs``.
         shared_ledger: Ledger of several runs on the same records, made by
             ``dpswd ledger create``.
-        random_state: Seed of public randomness (latent codes); ``None`` draws new records at every
-            call. Noise has no seed.
+        random_state: Seed of public randomness (latent codes). Every call of :meth:`sample` draws
+            other records; the same calls after a fit draw the same ones with a seed, and other
+            ones with ``None``. Noise has no seed.
         resume: Finish an interrupted run in ``run_dir``.
         verbose: Print what to expect, the guarantee and the files.
 

@@ -51,13 +51,15 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def report(self, path: str | Path) -> None:
         """Write the report of the run.
 
+        The run directory gets the report in all three formats, and a picture if it has none.
+
         Args:
             path: File ending in ``.html``, ``.md`` or ``.json``.
 
         Raises:
             NotFittedError: If the estimator is not fitted.
-            InputError: If the estimator was loaded from a file, which holds no ledger, or the
-                ending is unknown.
+            InputError: If the estimator was loaded from a file, which holds no ledger, the run
+                directory has none any more, or the ending is unknown.
         """
         self._fitted()
         path = Path(path)

@@ -44,15 +44,22 @@ def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, 
         yield content
     except OSError as error:
         raise InputError(
-            f"Expected a {kind} at {path}, got: {error.strerror}; pass the {kind}.pt of a run."
+            f"Expected a {kind} at {path}, got: {error.strerror}; pass {_file_of(kind)}."
         ) from None
     except InputError:
         raise
     except Exception:  # torch.load raises many types on damaged files
         raise InputError(
             f"Expected a {kind} written by dpswd at {path}, got a file of another kind or a "
-            f"damaged one; pass the {kind}.pt of a run, or restore a copy of it."
+            f"damaged one; pass {_file_of(kind)}, or restore a copy of it."
         ) from None
+
+
+def _file_of(kind: str) -> str:
+    """Return which file holds weights of a kind, for messages."""
+    if kind in _FILE_NAMES:
+        return f"the {_FILE_NAMES[kind]} of a run"
+    return "a file of its method save"
 
 
 def _check_kind(content: dict[str, Any], path: str | Path, kind: str) -> None:
@@ -70,12 +77,15 @@ def _check_kind(content: dict[str, Any], path: str | Path, kind: str) -> None:
 def _wrong_format(
     path: str | Path, kind: str, formats: tuple[int, ...], content: dict[str, Any]
 ) -> str:
-    """Return the message about a file of another version."""
+    """Return the message about a file of another format."""
     known = " or ".join(map(str, formats))
-    version = content.get("version", "of an unknown version")
+    message = f"Expected a {kind} of format {known} at {path}, got format {content['format']!r}"
+    version = content.get("version")
+    if version is None:
+        return f"{message}, of an unknown version of dpswd; read it with the version that wrote it."
     return (
-        f"Expected a {kind} of format {known} at {path}, got format {content['format']!r}, "
-        f"written by dpswd {version}; read it with that version (pip install dpswd=={version})."
+        f"{message}, written by dpswd {version}; read it with that version (pip install "
+        f"dpswd=={version})."
     )
 
 

@@ -196,6 +196,26 @@ def test_a_file_of_another_kind_is_named(file, other):
         LOADERS[file](FIXTURES / "0.4" / other)
 
 
+@pytest.mark.parametrize("kind", ["generator", "classifier", "moment matcher", "slices"])
+@pytest.mark.parametrize("content", [None, b"no archive"])
+def test_a_refusal_names_a_file_that_exists(kind, content, tmp_path):
+    path = tmp_path / "file.pt"
+    if content is not None:
+        path.write_bytes(content)
+    remedy = f"pass the {kind}.pt of a run"
+    if kind in ("moment matcher", "slices"):
+        remedy = "pass a file of its method save"
+    with pytest.raises(InputError, match=remedy), read_file(path, kind, 1):
+        pass
+
+
+def test_an_unknown_format_of_an_unknown_version_names_no_package(tmp_path):
+    torch.save({"generator": {}, "format": 99}, tmp_path / "file.pt")
+    words = "got format 99, of an unknown version of dpswd; read it with the version that wrote it"
+    with pytest.raises(InputError, match=words), read_file(tmp_path / "file.pt", "generator", 1):
+        pass
+
+
 def test_predict_with_a_generator_says_what_to_pass(tmp_path, capsys):
     generator = str(FIXTURES / "0.4" / "generator.pt")
     out = str(tmp_path / "predictions.npz")
