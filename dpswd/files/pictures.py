@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from dpswd._layout import Array
 from dpswd.columns import Column, Table
 from dpswd.networks.generator import Generator, draw
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["mark_picture", "save_columns", "save_grid", "save_rows", "save_samples"]
 
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
@@ -26,6 +29,8 @@ _MAX_COLUMNS = 12  # of a table in a picture
 # Most marks of an axis, and characters of one.
 _MOST_TICKS = 6
 _TICK_WIDTH = 12
+_MOST_STEPS = 3  # of the ticks of numbers
+_TITLE_WIDTH = 22  # characters above a histogram
 _N_ACROSS = 3  # histograms beside each other
 _N_BINS = 30
 _LEAST_WIDTH = 1e-3  # of all bins, over the largest value
@@ -224,6 +229,23 @@ def _mark_cells(axes: Any, column: Column) -> None:
     axes.set_xticks([number for number, _ in marks], names, **style)
 
 
+def _title(name: Any, mark: str = "") -> str:
+    """Return the title of a column, whose name is cut in the middle where it is long.
+
+    Names of one table often differ at their ends.
+
+    Args:
+        name: Name of the column.
+        mark: What follows it.
+    """
+    text = " ".join(str(name).split())
+    n_most = _TITLE_WIDTH - len(mark)
+    if len(text) > n_most:
+        n_start = (n_most - 1) // 2
+        text = f"{text[:n_start]}…{text[n_start + 1 - n_most :]}"
+    return text + mark
+
+
 def save_columns(
     path: Path,
     parts: dict[str, Array],
@@ -240,9 +262,19 @@ def save_columns(
         names: Names of the columns.
         table: Facts of the columns, which name categories, dates and missing cells on the axes.
     """
-    # slow to import: needed for pictures alone
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import
+
+    canvas = FigureCanvasAgg(draw_columns(parts, names, table))
+    atomic_write(path, canvas.print_png)
+
+
+def draw_columns(
+    parts: dict[str, Array],
+    names: Sequence[Any] | None = None,
+    table: Table | None = None,
+) -> "Figure":
+    """Return the picture of :func:`save_columns`; its arguments are the same."""
+    from matplotlib.figure import Figure  # slow to import
 
     all_rows = [np.asarray(rows, dtype=float) for rows in parts.values()]
     n_columns = min(_MAX_COLUMNS, all_rows[0].shape[1])
@@ -254,17 +286,19 @@ def save_columns(
     for column, axes in enumerate(all_axes[:n_columns]):
         values = [rows[:, column] for rows in all_rows]
         edges = _edges(np.concatenate(values))
-        title = str(names[column]) if names else f"column {column}"
-        for name, part_values in zip(parts, values, strict=True):
-            style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(name)}
-            axes.hist(part_values, edges, density=True, label=name, **style)
+        title_mark = ""
+        for part, part_values in zip(parts, values, strict=True):
+            style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(part)}
+            axes.hist(part_values, edges, density=True, label=part, **style)
         fullest = max(
             np.histogram(part_values, edges)[0].max() / len(part_values) for part_values in values
         )
         if fullest > _MOST_IN_A_BIN:
             axes.set_yscale("log")
-            title += " (log)"
-        axes.set_title(title, fontsize=12)
+            title_mark = " (log)"
+        name = names[column] if names else f"column {column}"
+        axes.set_title(_title(name, title_mark), fontsize=11)
+        axes.locator_params(axis="x", nbins=_MOST_STEPS)
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities
         axes.set_yticks([], minor=True)
@@ -274,4 +308,4 @@ def save_columns(
         axes.set_axis_off()
     if len(parts) > 1:  # the legend covers a part of the histogram
         all_axes[0].legend(fontsize=10)
-    atomic_write(path, FigureCanvasAgg(picture).print_png)
+    return picture

@@ -1,10 +1,15 @@
 """Pictures of generated records."""
 
+import itertools
+
 import numpy as np
+import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from dpswd.files.pictures import save_columns, save_grid
+from dpswd.columns import Table
+from dpswd.files.pictures import draw_columns, save_columns, save_grid
 
 
 def test_save_grid_enlarges_small_images(tmp_path):
@@ -81,3 +86,55 @@ def test_columns_have_one_colour_per_side_and_a_log_axis_where_one_bin_is_full(t
 def test_columns_of_one_large_value_have_a_picture(tmp_path):
     save_columns(tmp_path / "columns.png", {"synthetic": np.full((5, 1), 2.0**53)}, ["a"])
     assert (tmp_path / "columns.png").stat().st_size > 1000
+
+
+def texts_of(figure):
+    """Return the texts around the histograms with their boxes, and the box of the picture."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = []
+    for axes in figure.axes:
+        if not axes.axison:
+            continue
+        low, high = axes.get_xlim()
+        texts += [axes.title, axes.xaxis.get_offset_text()]
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+            if low <= place <= high:  # others are not drawn
+                texts.append(label)
+    boxes = [(text.get_text(), text.get_window_extent(canvas.renderer)) for text in texts]
+    return [(text, box) for text, box in boxes if text], figure.bbox
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 3, 12])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0, 1), (0, 200_000), (999_990, 1_000_010), (-1e-3, 1e-3), (1e6, 9e9), (-123456.7, 99999.9)],
+)
+def test_texts_of_columns_lie_apart_and_in_the_picture(low, high, n_columns):
+    values = np.random.default_rng(0).uniform(low, high, size=(200, n_columns))
+    names = [f"diastolic_pressure_of_the_blood_{number}" for number in range(n_columns)]
+    values[:190, -1] = low  # a logarithmic axis
+    texts, page = texts_of(draw_columns({"real": values, "synthetic": values}, names))
+    for text, box in texts:
+        assert page.x0 <= box.x0 < box.x1 <= page.x1, text
+        assert page.y0 <= box.y0 < box.y1 <= page.y1, text
+    for (text, box), (other, other_box) in itertools.combinations(texts, 2):
+        assert not box.overlaps(other_box), (text, other)
+    titles = [text for text, _ in texts if text.startswith("dia")]
+    assert len(set(titles)) == n_columns  # what differs at the end is left
+
+
+def test_dates_and_categories_of_columns_lie_apart():
+    facts = {}
+    for number in range(6):
+        facts[f"day {number}"] = {"kind": "date", "low": "2021-01-01", "high": "2021-12-31"}
+    facts["smoker"] = {"kind": "binary", "categories": ["never in her life", "every day"]}
+    table = Table.of(facts)
+    random = np.random.default_rng(0)
+    bounds = np.array(table.bounds)
+    values = random.uniform(bounds[:, 0], bounds[:, 1], size=(50, len(bounds))).round()
+    texts, page = texts_of(draw_columns({"synthetic": values}, list(facts), table))
+    for text, box in texts:
+        assert page.x0 <= box.x0 < box.x1 <= page.x1, text
+    for (text, box), (other, other_box) in itertools.combinations(texts, 2):
+        assert not box.overlaps(other_box), (text, other)
