@@ -89,18 +89,23 @@ def sync_directory(path: Path) -> None:
             os.close(descriptor)
 
 
-def check_new(path: Path) -> None:
+def check_new(path: Path, option: str = "--out") -> None:
     """Refuse a file that exists, and a folder that is not empty.
 
+    Args:
+        path: The file or folder.
+        option: The option of the command line that names another one.
+
     Raises:
-        InputError: If it exists; the command line's option for another path is ``--out``.
+        InputError: If it exists.
     """
     is_taken = path.exists()
     if path.is_dir():
         is_taken = any(path.iterdir())
     if is_taken:
         raise InputError(
-            f"Expected a new file or folder, got {path}, which exists; choose another one (--out)."
+            f"Expected a new file or folder, got {path}, which exists; choose another one "
+            f"({option})."
         )
 
 

@@ -8,7 +8,7 @@ principal directions, which an earlier release of the same plan determines.
 release    statistic, of all records                            sensitivity
 =========  ===================================================  ==============
 means      counts and sums per class                            Proposition 8
-moment     second moment about the means of the classes         Proposition 9
+moment     second moment about the means of the classes         Proposition 7
 slices     block means of sorted projections, per class         Proposition 32
 =========  ===================================================  ==============
 

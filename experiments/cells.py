@@ -2,7 +2,7 @@
 
 A cell is a :class:`Cell` with further fields. Its file ``DIRECTORY/NAME.json`` holds the result and
 a version. A cell whose file has the same version is not run again. The version of a cell is that of
-the package unless the caller gives another one.
+the package, or what the caller states beside the minor version.
 """
 
 import json
@@ -23,6 +23,8 @@ from dpswd import __version__
 from dpswd._files import write_json
 from experiments.results import Result, Row
 
+# Major and minor version of the package, as 0.4: results of other ones are measured again.
+MINOR_VERSION = ".".join(__version__.split(".")[:2])
 MOST_WORKERS = 4  # processes by default: a training run needs a gigabyte or more
 
 
@@ -96,8 +98,8 @@ def run_cells(
         cells: cells; one that appears twice gives one result.
         work: returns the result of a cell, a dictionary of JSON values.
         directory: directory of the files.
-        version: returns the version of a cell, a JSON value. By default all have the version of the
-        package.
+        version: returns the version of a cell, a JSON value, to which the minor version of the
+            package is added. By default all have the version of the package.
         workers: number of processes of one thread each, by default one per core and at most
             ``MOST_WORKERS``. With 0, and for a single cell, ``work`` runs in this process.
     """
@@ -105,7 +107,7 @@ def run_cells(
     for cell in dict.fromkeys(cells):
         cell_version = __version__
         if version is not None:
-            cell_version = version(cell)
+            cell_version = [MINOR_VERSION, version(cell)]
         tasks.append(_Task(cell, work, directory / f"{cell.name}.json", cell_version))
     missing = [task for task in tasks if not task.is_finished()]
     n_finished = len(tasks) - len(missing)
@@ -141,11 +143,17 @@ def _run(task: _Task[C]) -> str:
     return f"Finished: {task.cell.name}"
 
 
+def directory_of(out: Path, name: str, *, quick: bool) -> Path:
+    """Return the directory of the runs of an experiment; short runs have their own."""
+    if quick:
+        return out / f"{name}-quick"
+    return out / name
+
+
 def new_directory(path: Path) -> Path:
     """Return a directory for the run of a cell that does not exist yet.
 
-    It is the path, or ``PATH-1``, ``PATH-2`` ... where interrupted runs of the cell have left a
-    ledger.
+    It is the path, or ``PATH-1``, ``PATH-2`` ... if earlier runs of the cell have left directories.
     """
     candidate = path
     number = 0

@@ -194,7 +194,7 @@ class TargetAccuracy(L.Callback):
     """Writes ``target_accuracy.json``: accuracy on the target, in percent.
 
     The accuracy is that on all records of the target. The callback reads the labels of the target,
-    which must therefore be a benchmark: no guarantee covers the file. ``curve`` has accuracies of
+    which must therefore be public: no guarantee covers the file. ``curve`` has accuracies of
     every fifth record along the run.
 
     Args:

@@ -259,7 +259,8 @@ def pairs(count: int, compared: int) -> Callable[[Any], Any]:
     Args:
         count: Number of pairs that hypothesis draws.
         compared: Least number of pairs of which neither run is refused, so that most pairs compare
-            what leaves a run and not its refusals. ``test_number_of_pairs`` adds these numbers up.
+            what leaves a run and not its refusals. ``test_at_least_2000_pairs_are_compared`` adds
+            these numbers up.
     """
     limits = settings(
         max_examples=count,

@@ -31,6 +31,7 @@ from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.commands.main import main
 from dpswd.data import read
 from dpswd.errors import InputError
+from dpswd.queries import ClassSquares
 from dpswd.sensitivity import ProjectionLaw
 from dpswd.slices import random_projections
 from dpswd.units import Units
@@ -113,6 +114,7 @@ def queries():
         ClassMeans(3, DIM, share=0.1),
         ClassMeans(1, DIM, share=0.1),
         ClassCovariances(3, DIM, share=0.1),
+        ClassSquares(3, DIM, share=0.1),
         ColumnCounts(3, bounds, share=0.1),
         SumAndNorm(DIM, share=0.1),
     ]

@@ -12,7 +12,7 @@ false-positive rate :math:`\alpha` has a false-negative rate of at least
 .. math:: f(\alpha) = \sup_{\varepsilon \ge 0} \max\{1 - \delta(\varepsilon) - e^\varepsilon \alpha,
           \; e^{-\varepsilon} (1 - \delta(\varepsilon) - \alpha)\}
 
-(Dong2022, Proposition 2.12). It is evaluated on a grid, which only makes the bound weaker.
+(Gomez2025, Corollary 2.8). It is evaluated on a grid, which only makes the bound weaker.
 """
 
 import math

@@ -143,7 +143,7 @@ def _picture_path(requested: Path | None) -> Path:
     By default, it is the first of forecast.png, forecast-2.png, ... that does not exist.
     """
     if requested is not None:
-        check_new(requested)
+        check_new(requested, "--picture")
         return requested
     path = Path("forecast.png")
     numbers = count(2)

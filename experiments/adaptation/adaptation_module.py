@@ -66,7 +66,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     if quick:
         planned = [Cell("MNIST-USPS", BUDGETS[0], 0)]
         sizes = sizes[:1]
-    directory = out / "adaptation_module"
+    directory = cells.directory_of(out, "adaptation_module", quick=quick)
     work = partial(run_cell, directory=directory / "runs", data=data, quick=quick)
     results = cells.run_cells(planned, work, directory / "cells", workers=0)
     timed = [time_full_size(name, directory / "sizes", quick=quick) for name in sizes]

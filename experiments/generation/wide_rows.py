@@ -61,12 +61,10 @@ class Setting:
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     """Covariances or variances of wide vectors (10 minutes)."""
-    n_seeds = N_SEEDS
     settings = plan()
     if quick:
-        n_seeds = 1
         settings = settings[:2]
-    rows = [measure(setting, n_seeds, data) for setting in settings]
+    rows = [measure(setting, N_SEEDS, data) for setting in settings]
     return {"rows": rows}
 
 

@@ -13,7 +13,7 @@ def tables_adult(result: Result) -> str:
     cores = result["machine"]["cores"]
     note = (
         f"25,000 records, three seeds, {cores} CPU cores; "
-        "the largest distance is that of all columns and seeds"
+        "the largest distance is that of all columns and seeds (0.2.0: two seeds, the largest mean)"
     )
     return with_origin(_adult(rows), result, rows, note=note)
 

@@ -124,3 +124,11 @@ def test_warnings_are_one_line_without_source(monkeypatch, capsys):
     assert main(["configs"]) == 0
     assert capsys.readouterr().err == "Warning: be careful\n"
     assert warnings.showwarning is showwarning
+
+
+def test_an_existing_picture_is_named_by_its_own_option(capfd, tmp_path):
+    picture = tmp_path / "picture.png"
+    picture.write_text("kept")
+    words = ["forecast", "--shape", "8,8", "--n", "1000", "--picture", str(picture)]
+    assert "choose another one (--picture)" in refused(capfd, *words)
+    assert picture.read_text() == "kept"

@@ -106,6 +106,13 @@ def test_old_results_are_made_again_once(monkeypatch, tmp_path):
     assert len(calls) == 3
 
 
+def test_every_command_of_the_docs_is_parsed():
+    experiments = runner.available()
+    for path in runner.RESULTS.glob("*.json"):
+        name, *options = json.loads(path.read_text())["command"].partition(" run ")[2].split()
+        runner.parser_of(name, experiments[name]).parse_args(options)
+
+
 def test_every_result_of_the_docs_has_a_command():
     results = [json.loads(path.read_text()) for path in runner.RESULTS.glob("*.json")]
     assert {runner.experiment_of(result) for result in results} <= set(runner.available())
