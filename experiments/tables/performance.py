@@ -146,6 +146,11 @@ def _least_step_ratio(row: Row) -> float:
     return 1.5
 
 
+def _one_digit(value: float) -> str:
+    """Return a large number with one digit that is not zero, as 10,000."""
+    return f"{float(f'{value:.0e}'):,.0f}"
+
+
 def structured_distances(result: Result) -> str:
     """Time and precision of a distance by structured slices, beside POT."""
     rows = select(result["rows"], part="distance")
@@ -154,7 +159,7 @@ def structured_distances(result: Result) -> str:
     for row in rows:
         ratio = _ratio(row, "pot", "structured")
         of_deviations = row["iid_deviation"] / row["structured_deviation"]
-        at_equal_precision = f"{ratio * of_deviations**2:.0e}"
+        at_equal_precision = _one_digit(ratio * of_deviations**2)
         deviations = f"{row['structured_deviation']:.1e} / {row['iid_deviation']:.1e}"
         table.add(
             [_size(row)],
