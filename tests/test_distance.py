@@ -22,6 +22,10 @@ def rows(n, shift, seed, d=3):
     return 0.05 * torch.randn(n, d, generator=generator).clamp(-2, 2) + shift
 
 
+# The noise is not seeded. The control lies 1.3 sqrt(N_RUNS) = 11 standard errors away, and must be
+# more than 5 away: it fails by chance only beyond 6 standard errors.
+N_RUNS = 72
+
 A, B = rows(400, 0.05, 0), rows(603, -0.05, 1)
 
 
@@ -42,7 +46,7 @@ def measure(path, x=A, y=B, **options):
 
 
 def test_private_distance_is_unbiased_and_knows_its_error(tmp_path):
-    results = [measure(tmp_path / str(i), n_bases=6) for i in range(24)]
+    results = [measure(tmp_path / str(i), n_bases=6) for i in range(N_RUNS)]
     exact = exact_distance(A, B)
     values = torch.tensor([result.value for result in results])
     error = float(values.std()) / math.sqrt(len(values))
