@@ -112,7 +112,7 @@ def generation_baselines(result: Result) -> str:
         seconds = number(row["train_seconds"], ",d")
         line = [row["dataset"], row["method"]]
         table.add(line, column=claim(row), cell=score(row), last=[seconds])
-    note = "five seeds (DP-MERF: three), while other programs ran, more of them beside DP-MERF"
+    note = "five seeds (DP-MERF: three), while other programs ran"
     return with_origin(table, result, rows, note=note)
 
 
