@@ -26,7 +26,7 @@ NUMBERS = re.compile(
 )
 _FLOATS_OF_PYARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
-# Separators of the cells of a .csv file.
+# Separators of the cells of a .csv file of records; in one of facts, | separates categories.
 SEPARATORS = (*DELIMITERS, "|")
 
 # Float64 holds integers exactly up to this one; integers beyond it would wrap in a conversion.

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpswd.errors import InputError
 
-# Separators of categories and of cells in a file of columns.
+# Separators of categories and of cells in a file of facts.
 _BETWEEN_CATEGORIES = "|"
 DELIMITERS = (",", ";", "\t")
 _YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -13,40 +13,39 @@ _VALUE = r"(?:\[[^\]]*\]|\"[^\"]*\"|'[^']*'|[^\s\"'\[(]*)"
 _OPTION = r"\((--[^()]+)\)"
 _ARGUMENT = re.compile(rf"(?<!\S)[a-z_]+={_VALUE} {_OPTION}")
 _NAME = re.compile(rf"(?<!\S)(?P<name>[a-z_]+) {_OPTION}")
-# A check of the value of an argument, such as: Expected per_unit >= 1, got per_unit=0.
-_CHECK = re.compile(r"\bExpected (?P<name>[a-z_]+)(?P<check> .*?), got (?P=name)=")
+# A check of one value at the end of a sentence, such as: Expected per_unit >= 1, got per_unit=0.
+_CHECK = re.compile(
+    r"\bExpected (?P<name>[a-z_]+)(?P<check> .*?), got (?P=name)=(?=[^\s;]+(?:$|;))"
+)
+# Words that are joined by underscores, as in batch_size=65; not those in a path.
+_JOINED_WORDS = re.compile(r"(?<![^\s(])[a-z]+(?:_[a-z]+)+(?![\w/\\])")
 # The budget, as Python names it.
-_TARGET = re.compile(r"\btarget_(epsilon|delta)\b")
+_TARGET = re.compile(r"\btarget_(epsilon|delta|mu)\b")
 
 _LIGHTNING_GROUPS = {"--shared-ledger": "--privacy.shared_ledger"}
 
 
-def in_options(sentence: str) -> str:
+def in_options(sentence: str, names: Collection[str] = ()) -> str:
     """Return a sentence with options in place of the arguments that stand before them.
+
+    Args:
+        sentence: Sentence of the library.
+        names: Names of the options of the command, as Python has them: these arguments become
+            options also where no option stands behind them.
 
     Example:
         >>> in_options("got none; pass bounds=[(low, high), ...] (--bounds FILE), or radius.")
         'got none; pass --bounds FILE, or radius.'
+        >>> in_options("Expected per_unit >= 1, got per_unit=0.", ["per_unit"])
+        'Expected --per-unit >= 1, got 0.'
+        >>> in_options("Expected batch_size <= 9, got dim=4, batch_size=12.", ["batch_size"])
+        'Expected --batch-size <= 9, got dim=4, --batch-size=12.'
     """
     named = _ARGUMENT.sub(lambda match: match[1], sentence)
     named = _NAME.sub(_same_name, named)
-    return _TARGET.sub(r"--\1", named)
-
-
-def checked_options(sentence: str, names: Collection[str]) -> str:
-    """Return a sentence with options in place of checked arguments.
-
-    Args:
-        sentence: Sentence of the library.
-        names: Names of the options of the command, as Python has them.
-
-    Example:
-        >>> checked_options("Expected per_unit >= 1, got per_unit=0.", ["per_unit"])
-        'Expected --per-unit >= 1, got 0.'
-        >>> checked_options("Expected dim >= 1, got dim=0.", ["per_unit"])
-        'Expected dim >= 1, got dim=0.'
-    """
-    return _CHECK.sub(lambda match: _checked_option(match, names), sentence)
+    named = _TARGET.sub(r"--\1", named)
+    named = _CHECK.sub(lambda match: _checked_option(match, names), named)
+    return _JOINED_WORDS.sub(lambda match: _option_of(match[0], names), named)
 
 
 def _checked_option(match: re.Match[str], names: Collection[str]) -> str:
@@ -54,10 +53,27 @@ def _checked_option(match: re.Match[str], names: Collection[str]) -> str:
     name = match["name"]
     if name not in names:
         return match[0]
+    return f"Expected {option_of(name)}{match['check']}, got "
+
+
+def _option_of(name: str, names: Collection[str]) -> str:
+    """Return the option of a name, if there is one."""
+    if name not in names:
+        return name
+    return option_of(name)
+
+
+def option_of(name: str) -> str:
+    """Return an option of the command line by the name that it has in Python.
+
+    Example:
+        >>> option_of("per_unit"), option_of("n")
+        ('--per-unit', '-n')
+    """
     dashes = "--"
     if len(name) == 1:
         dashes = "-"
-    return f"Expected {dashes}{name.replace('_', '-')}{match['check']}, got "
+    return dashes + name.replace("_", "-")
 
 
 def in_options_of_fit(sentence: str) -> str:

@@ -5,11 +5,7 @@ quick.
 """
 
 import dataclasses
-import re
-import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpswd._validate import delta_caveats
@@ -18,37 +14,10 @@ from dpswd.errors import InputError
 if TYPE_CHECKING:
     from dpswd.mechanism import ProjectionMechanism
 
-# Names of arguments of the library in a sentence: words that are joined by underscores.
-_ARGUMENT_NAME = re.compile(r"\b[a-z]+(_[a-z]+)+\b")
 _EMPTY_CURVE = (
     "The trade-off curve is empty: no test of these releases has both error rates above 1e-10, so "
     "mu is not stated."
 )
-
-
-@contextmanager
-def in_options() -> Iterator[None]:
-    """Let errors and warnings name the options of the command.
-
-    The library names its own arguments: ``target_delta`` becomes ``--delta``.
-    """
-    try:
-        with warnings.catch_warnings(record=True) as messages:
-            warnings.simplefilter("always")
-            yield
-    except InputError as error:
-        raise InputError(_with_options(str(error))) from None
-    for message in messages:
-        warnings.warn(_with_options(str(message.message)), message.category, stacklevel=3)
-
-
-def _with_options(sentence: str) -> str:
-    """Replace the names of arguments in a sentence by those of options."""
-    return _ARGUMENT_NAME.sub(lambda match: _option(match[0]), sentence)
-
-
-def _option(name: str) -> str:
-    return "--" + name.removeprefix("target_").replace("_", "-")
 
 
 def add_mechanism(parser: ArgumentParser) -> None:
@@ -165,8 +134,7 @@ def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str,
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    with in_options():
-        return account(mechanism_of(arguments, arguments.sigma), arguments)
+    return account(mechanism_of(arguments, arguments.sigma), arguments)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dpswd._validate import delta_caveats
-from dpswd.commands.account import add_mechanism, in_options, mechanism_of, n_releases_of
+from dpswd.commands.account import add_mechanism, mechanism_of, n_releases_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,18 +33,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.audit.game import audit
 
-    with in_options():
-        mechanism = mechanism_of(arguments, arguments.sigma)
-        n_releases = n_releases_of(arguments)
-        result = audit(
-            mechanism,
-            arguments.sample_size,
-            n_releases,
-            delta=arguments.delta,
-            trials=arguments.trials,
-            seed=arguments.seed,
-            accountant=arguments.accountant,
-        )
+    mechanism = mechanism_of(arguments, arguments.sigma)
+    n_releases = n_releases_of(arguments)
+    result = audit(
+        mechanism,
+        arguments.sample_size,
+        n_releases,
+        delta=arguments.delta,
+        trials=arguments.trials,
+        seed=arguments.seed,
+        accountant=arguments.accountant,
+    )
     caveats = delta_caveats(arguments.delta, arguments.sample_size)
     return asdict(result) | {"caveats": caveats}
 

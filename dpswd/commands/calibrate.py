@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from dpswd.commands.account import account, add_mechanism, in_options, mechanism_of, n_releases_of
+from dpswd.commands.account import account, add_mechanism, mechanism_of, n_releases_of
 from dpswd.commands.account import show as show
 
 
@@ -18,16 +18,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.calibrate import calibrate_sigma  # not needed by --help
 
-    with in_options():
-        mechanism = mechanism_of(arguments, 1.0)
-        sigma = calibrate_sigma(
-            mechanism,
-            sample_size=arguments.sample_size,
-            n_releases=n_releases_of(arguments),
-            target_epsilon=arguments.epsilon,
-            # with --mu, delta is only the value at which epsilon is reported
-            target_delta=None if arguments.mu is not None else arguments.delta,
-            target_mu=arguments.mu,
-            accountant=arguments.accountant,
-        )
-        return account(mechanism.replace(sigma=sigma), arguments)
+    mechanism = mechanism_of(arguments, 1.0)
+    sigma = calibrate_sigma(
+        mechanism,
+        sample_size=arguments.sample_size,
+        n_releases=n_releases_of(arguments),
+        target_epsilon=arguments.epsilon,
+        # with --mu, delta is only the value at which epsilon is reported
+        target_delta=None if arguments.mu is not None else arguments.delta,
+        target_mu=arguments.mu,
+        accountant=arguments.accountant,
+    )
+    return account(mechanism.replace(sigma=sigma), arguments)

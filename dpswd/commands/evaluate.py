@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpswd.records import Records
 
 # Percentage of the real cells of a column at its bounds from which on the facts are doubtful.
-_MOST = 50.0
+_DOUBTFUL_PERCENT = 50.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -127,7 +127,7 @@ def _percent_at_bounds(table: "Table", real: "Benchmark") -> dict[str, float]:
     percentages = {}
     for column, numbers in zip(table.included, real.train.values.T, strict=True):
         percent = 100 * float(column.are_at_bounds(numbers.double().numpy()).mean())
-        if percent > _MOST:
+        if percent > _DOUBTFUL_PERCENT:
             percentages[column.name] = round(percent, 1)
     return percentages
 

@@ -23,7 +23,7 @@ from dpswd import __version__
 from dpswd._json import plain_values
 from dpswd._progress import translated
 from dpswd.commands._fit_help import HELP, asks_for_full_help, asks_for_help
-from dpswd.commands._words import checked_options, in_options, in_options_of_fit
+from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     arguments = list(argv)
-    words = in_options
+    words: Callable[[str], str] = in_options
     if arguments[:1] == ["fit"]:
         words = in_options_of_fit
     try:
@@ -115,15 +115,17 @@ def _run(arguments: list[str]) -> int:
             "leave it out."
         )
     command = _command(options.command)
+    words = partial(in_options, names=vars(options))
+    warnings.showwarning = partial(_show_warning, words)
     try:
         with _packages():
             result = command.run(options)
     except InputError as error:
-        raise InputError(checked_options(str(error), vars(options))) from error
+        raise InputError(words(str(error))) from error
     except KeyboardInterrupt as interrupt:
         if _can_be_resumed(options):
-            words = [word for word in arguments if word != "--resume"]
-            again = shlex.join([*words, "--resume"])
+            repeated = [word for word in arguments if word != "--resume"]
+            again = shlex.join([*repeated, "--resume"])
             interrupt.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
         raise
     if _is_follower():

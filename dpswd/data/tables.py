@@ -1,6 +1,6 @@
 """Records in tables of numbers, in ``.csv`` files.
 
-Numbers are separated by commas, semicolons or tabs.
+Cells are separated by commas, semicolons, tabs or vertical bars.
 """
 
 import csv

@@ -241,10 +241,9 @@ def _refuse_options_of_records(run_dir: Path, **options: Any) -> None:
     """Refuse options that are not ``None``: a classifier draws no records."""
     for name, value in options.items():
         if value is not None:
-            dashes = "-" if len(name) == 1 else "--"
             raise InputError(
-                f"Expected no {name} ({dashes}{name}) for the classifier in {run_dir}, which draws "
-                f"no records, got {value}; leave it out."
+                f"Expected {name} to be left out for the classifier in {run_dir}, which draws no "
+                f"records, got {name}={value}."
             )
 
 

@@ -36,3 +36,19 @@ def test_options_of_fit_have_a_group(name, value, before):
 def test_the_budget_is_named_by_its_options():
     assert in_options("use a smaller target_epsilon.") == "use a smaller --epsilon."
     assert in_options_of_fit("raise target_delta.") == "raise --privacy.target_delta."
+
+
+def test_names_of_options_become_options_and_paths_stay():
+    names = ["per_unit", "n", "batch_size"]
+    assert in_options("Expected n >= 1, got n=0.", names) == "Expected -n >= 1, got 0."
+    sentence = "Expected batch_size <= sample_size, got batch_size=9 and sample_size=4; use less."
+    assert in_options(sentence, names) == (
+        "Expected --batch-size <= sample_size, got --batch-size=9 and sample_size=4; use less."
+    )
+    for unchanged in (
+        "Expected a file at runs/per_unit/a.csv.",
+        "Expected a file at per_unit/a.csv.",
+        "Expected a column of ['per_unit'].",
+        "Expected n of them, got none.",
+    ):
+        assert in_options(unchanged, names) == unchanged

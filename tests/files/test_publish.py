@@ -118,7 +118,9 @@ def test_a_classifier_is_published_with_a_model_card(tmp_path):
     adapter.save(run / "classifier.pt")
     options_of_records = [{"n": 5}, {"proportions": "equal"}, {"seed": 0}, {"generator": True}]
     for options in options_of_records:
-        with pytest.raises(InputError, match=f"no {next(iter(options))} .* draws no records"):
+        with pytest.raises(
+            InputError, match=f"{next(iter(options))} to be left out .* draws no records"
+        ):
             publish(run, tmp_path / "bundle", **options)
         assert not (tmp_path / "bundle").exists()
     bundle = publish(run, tmp_path / "bundle")
