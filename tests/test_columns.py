@@ -88,6 +88,11 @@ def test_columns_are_matched_by_name(tmp_path):
     assert records.layout.columns == tuple(names[1:])
 
 
+def without_path(error, directory):
+    """Return the text of an error without a directory, whose name has random letters."""
+    return str(error).replace(str(directory), "")
+
+
 @pytest.mark.parametrize(
     ("name", "cell", "message"),
     [
@@ -107,7 +112,7 @@ def test_a_cell_that_does_not_fit_is_named_by_its_line_without_its_value(
     with pytest.raises(InputError, match=message) as error:
         read(write_people(tmp_path, lines), columns=FACTS)
     if cell:
-        assert cell not in str(error.value)
+        assert cell not in without_path(error.value, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -460,5 +465,6 @@ def test_a_refusal_tells_no_byte_of_a_cell(tmp_path):
     (tmp_path / "b.csv").write_bytes(b"d,x\n2001-01-01,1\n2001-01-0\xe9,1\n")
     with pytest.raises(InputError, match="not UTF-8") as error:
         read(tmp_path / "b.csv", columns={"d": {"kind": "identifier"}, "x": {"low": 0, "high": 2}})
-    assert "e9" not in str(error.value)
-    assert "position" not in str(error.value)
+    text = without_path(error.value, tmp_path)
+    assert "e9" not in text
+    assert "position" not in text
