@@ -363,7 +363,7 @@ def mst_rows(data: Path | None) -> list[Row]:
 SMALL_SEEDS = range(10, 30)
 SMALL_DELTA = 1e-5
 N_SYNTHETIC = 2000
-TRAIN_FRACTION = 0.7
+TEST_FRACTION = 0.3
 DATASETS = {  # and their numbers of seeds
     "breast_cancer": 20,
     "wine": 10,
@@ -422,8 +422,11 @@ class Small:
 
     @property
     def n_train(self) -> int:
-        """Number of records that play the private ones."""
-        return round(TRAIN_FRACTION * len(self.rows))
+        """Number of records that play the private ones.
+
+        ``train_test_split`` rounds the number of test records up.
+        """
+        return len(self.rows) - math.ceil(TEST_FRACTION * len(self.rows))
 
     @property
     def n_classes(self) -> int:
@@ -514,7 +517,11 @@ def measure(cell: Cell, data: Path | None = None) -> Result:
     accuracies = []
     for seed in SMALL_SEEDS[: cell.seeds]:
         train, test, train_labels, test_labels = train_test_split(
-            small.rows, small.labels, test_size=0.3, stratify=small.labels, random_state=seed
+            small.rows,
+            small.labels,
+            test_size=TEST_FRACTION,
+            stratify=small.labels,
+            random_state=seed,
         )
         synthetic = generate(
             cell.method,

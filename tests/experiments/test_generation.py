@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.model_selection import train_test_split
 
 from dpswd import InputError
 from dpswd.accounting.calibrate import mu_of_epsilon
@@ -326,6 +327,13 @@ def test_a_small_set_all_ways(tmp_path, monkeypatch):
     assert rows[3]["version"] == "0.2.0"
     assert "reason" in rows[3]
     assert min(rows[1][name] for name in ("logreg", "neighbours")) > 75
+
+
+def test_the_stated_number_of_records_is_that_of_the_split():
+    # 30 % of the 178 wines are 53.4 records; 54 are test records.
+    wine = tables_adult._small("wine", None)
+    train, _ = train_test_split(wine.rows, test_size=0.3, random_state=0)
+    assert wine.n_train == len(train) == 124
 
 
 def test_the_kind_of_covariance_is_chosen_by_the_simulation_and_scored_on_real_records():
