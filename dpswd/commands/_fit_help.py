@@ -5,27 +5,30 @@ from collections.abc import Sequence
 HELP = """\
 usage: dpswd fit --config NAME|FILE [options]
 
+train a network from a YAML file, in Lightning
+
   -c, --config NAME|FILE            a shipped config (dpswd configs), or a file; may be repeated
-  --data.path PATH                  records: a folder of images, a file of vectors, or a benchmark
+  --data.path PATH                  private records: a folder of images, a file, or a benchmark
   --data.download true              let a benchmark's data set be downloaded
 
-  --privacy.target_epsilon E        budget of the run; inf: no noise, NOT PRIVATE, for stand-ins
-  --privacy.target_delta D          budget of the run; below 1 / N
-  --privacy.accountant pld|rdp      exact composition, or Renyi differential privacy
+  --privacy.target_epsilon E        budget; inf adds no noise: NOT PRIVATE, for public stand-ins
+  --privacy.target_delta D          budget; choose it well below 1 / N for N records
+  --privacy.accountant pld|rdp      how the budget is computed: exactly, or by Renyi bounds
   --privacy.shared_ledger FILE      ledger of several runs on the same records (dpswd ledger create)
 
   --trainer.default_root_dir DIR    the run directory; that of the config by default
-  --trainer.max_steps N             training steps, which the budget is planned over
+  --trainer.max_steps N             number of training steps; the budget covers all of them
   --trainer.accelerator cpu|gpu|auto
   --trainer.enable_progress_bar false
   --trainer.logger false            no files for TensorBoard in RUN_DIR/lightning_logs
-  --seed_everything N               weights and public samples; never noise, batches or directions
+  --seed_everything N               seed of weights and samples; noise and batches have none
   --ckpt_path FILE                  resume from RUN_DIR/checkpoints/last.ckpt
 
   --print_config                    print the whole config and exit
   --help all                        list every option of trainer, model and data
 
-A key of the config is an option: --model.init_args.n_projections 200. Keys of the command line win.
+Every key of the YAML file is an option, which goes before the file. For example:
+dpswd fit --config mnist_swd --trainer.max_steps 200
 """
 
 

@@ -30,8 +30,8 @@ CONSTANTS = ("centre", "radius", "shapes", *JITTER, *FACTS)
 
 # What the commands read, for their help.
 FORMATS = (
-    "folder of class folders of images, .npz, .npy, a table as .csv, .parquet or .feather, or a "
-    "benchmark"
+    "a folder with one folder of images per class, a file (.npz, .npy, .csv, .parquet, .feather), "
+    "or the name of a benchmark such as mnist"
 )
 
 # Files that a run directory has; a directory with one of them may be published.
@@ -43,15 +43,17 @@ _MAX_MESSAGE = 120  # characters of a message of the reader of YAML
 def add_reading(parser: ArgumentParser) -> None:
     """Add the options of every command that reads records."""
     parser.add_argument(
-        "--root", metavar="DIR", help="directory of benchmarks (default: $DPSWD_DATA or ./data)"
+        "--root",
+        metavar="DIR",
+        help="directory that has the benchmarks (default: $DPSWD_DATA or ./data)",
     )
-    parser.add_argument("--target", metavar="COLUMN", help="column of the classes in a table")
+    parser.add_argument("--target", metavar="COLUMN", help="column of a table that has the classes")
     parser.add_argument(
         "--unreadable",
         choices=["refuse", "zero"],
         default="refuse",
-        help="records with NaN and images that cannot be decoded: refuse them, or read zeros "
-        "(default: refuse)",
+        help="what to do with a record that has NaN, or an image that cannot be decoded: refuse "
+        "the data, or read the record as zeros (default: refuse)",
     )
 
 
@@ -60,8 +62,15 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
     parser.add_argument("data", metavar="DATA", nargs=nargs, help=FORMATS)
     add_reading(parser)
     group = parser.add_argument_group("public facts, stated without looking at the records")
-    group.add_argument("--classes", nargs="+", metavar="NAME", help="all classes")
-    group.add_argument("--size", type=int, help="side of images of a folder, in pixels")
+    group.add_argument(
+        "--classes",
+        nargs="+",
+        metavar="NAME",
+        help="names of all classes, as in --classes cats dogs",
+    )
+    group.add_argument(
+        "--size", type=int, help="side in pixels to which the images of a folder are scaled"
+    )
     group.add_argument("--channels", type=int, choices=[1, 3], help="1 for grey, 3 for colour")
     add_units(group)
     add_columns(group)
@@ -69,7 +78,8 @@ def add_data(parser: ArgumentParser, nargs: str | None = None) -> None:
         "--bounds",
         type=Path,
         metavar="FILE",
-        help=".csv of column, low, high and perhaps kind (numeric, integer, binary)",
+        help=".csv file with a line column,low,high for each column; a fourth entry, kind, may be "
+        "numeric, integer or binary",
     )
 
 
@@ -79,8 +89,8 @@ def add_columns(parser: Any) -> None:
         "--columns",
         type=Path,
         metavar="FILE",
-        help="facts of the columns of a table with categories, dates or missing cells: .csv or "
-        ".yaml (docs/tables.md)",
+        help=".yaml or .csv file that says what the cells of each column can be; dpswd columns "
+        "drafts it",
     )
 
 
@@ -97,14 +107,15 @@ def add_units(parser: Any) -> None:
     parser.add_argument(
         "--unit",
         metavar="COLUMN|folder",
-        help="what names the person of each record: a column, an array, or folder (of images)",
+        help="where the name of the person of each record is: a column, an array of an .npz, or "
+        "the folder of an image; the guarantee is then for a person",
     )
     parser.add_argument(
         "--per-unit",
         type=int,
         default=1,
         metavar="N",
-        help="records of a person that enter at most (default: 1)",
+        help="at most N records of a person are used (default: 1)",
     )
 
 
@@ -113,8 +124,8 @@ def add_left_out_unit(parser: Any) -> None:
     parser.add_argument(
         "--unit",
         metavar="COLUMN|folder",
-        help="what names the person of each real record, to leave it out: a column, or folder "
-        "(of images)",
+        help="where the name of the person of each real record is, which is left out: a column, or "
+        "the folder of an image",
     )
 
 

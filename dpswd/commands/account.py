@@ -23,50 +23,83 @@ _EMPTY_CURVE = (
 def add_mechanism(parser: ArgumentParser) -> None:
     """Add the options of a mechanism and of its accounting."""
     release = parser.add_argument_group("what is released")
-    release.add_argument("--dim", type=int, required=True, help="dimension of the rows")
+    release.add_argument("--dim", type=int, required=True, help="how many numbers a row has")
     release.add_argument(
-        "--n-projections", type=int, required=True, help="number of directions per release"
+        "--n-projections",
+        type=int,
+        required=True,
+        help="number of directions on which a release projects the rows",
     )
     release.add_argument("--sample-size", type=int, required=True, help="number of private records")
     release.add_argument(
-        "--batch-size", type=int, required=True, help="records that one release reads"
+        "--batch-size", type=int, required=True, help="number of records that one release reads"
     )
     number = release.add_mutually_exclusive_group()
-    number.add_argument("--n-releases", type=int, help="number of releases (default 1)")
+    number.add_argument("--n-releases", type=int, help="number of releases (default: 1)")
     number.add_argument(
         "--epochs",
         type=int,
         metavar="E",
-        help="instead of --n-releases: E (N // B + 1) releases, as the authors' code counts them",
+        help="instead of --n-releases: E epochs, counted as E (N // B + 1) releases of B out of N "
+        "records, as in the code of the paper",
     )
-    release.add_argument("--statistic", choices=["rows", "quantiles"], default="rows")
-    release.add_argument("--n-quantiles", type=int, help="blocks per column, for quantiles")
+    release.add_argument(
+        "--statistic",
+        choices=["rows", "quantiles"],
+        default="rows",
+        help="rows: every projected row gets noise; quantiles: so do means of blocks of a sorted "
+        "slice (default: rows)",
+    )
+    release.add_argument(
+        "--n-quantiles", type=int, help="quantiles: number of blocks of a sorted slice"
+    )
     release.add_argument(
         "--kind",
         choices=["iid", "orthogonal", "structured"],
         default="iid",
-        help="directions (default iid)",
+        help="how directions are drawn: independently, in orthogonal sets, or by fast orthogonal "
+        "transforms (default: iid)",
     )
     release.add_argument(
-        "--row-norm", type=float, default=0.5, help="bound on the L2 norm of a row (default 0.5)"
+        "--row-norm",
+        type=float,
+        default=0.5,
+        help="largest length (L2 norm) of a row (default: 0.5)",
     )
-    release.add_argument("--n-classes", type=int, help="classes, where labels are embedded one-hot")
+    release.add_argument(
+        "--n-classes", type=int, help="number of classes, if the class is part of the row"
+    )
     accounting = parser.add_argument_group("how it is accounted for")
-    accounting.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
     accounting.add_argument(
-        "--bound", choices=["exact", "bernstein", "clt"], default="exact", help="default exact"
+        "--accountant",
+        choices=["pld", "rdp"],
+        default="pld",
+        help="pld adds budgets up exactly, rdp by Renyi bounds (default: pld)",
     )
     accounting.add_argument(
-        "--failure-prob", type=float, help="tail probability per release of bernstein or clt"
+        "--bound",
+        choices=["exact", "bernstein", "clt"],
+        default="exact",
+        help="bound on the sensitivity (default: exact)",
+    )
+    accounting.add_argument(
+        "--failure-prob",
+        type=float,
+        help="bernstein and clt: probability that the bound fails, for each release",
     )
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
     parser.add_argument(
-        "--sigma", type=float, required=True, help="standard deviation of the noise"
+        "--sigma",
+        type=float,
+        required=True,
+        help="standard deviation of the noise, as in --sigma 0.5",
     )
-    parser.add_argument("--delta", type=float, required=True)
+    parser.add_argument(
+        "--delta", type=float, required=True, help="delta at which epsilon is computed, as 1e-5"
+    )
 
 
 def mechanism_of(arguments: Namespace, sigma: float) -> "ProjectionMechanism":

@@ -45,37 +45,54 @@ _OUT = Path("runs/adapted")  # the default of --out
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help=f"labelled public records: {FORMATS}")
     parser.add_argument(
-        "private", metavar="TARGET", help="private records, in the same forms; labels are ignored"
+        "private",
+        metavar="TARGET",
+        help="private records, in the same formats; their labels are not read",
     )
     add_reading(parser)
     add_columns(parser)
     parser.add_argument(
-        "--epsilon", type=float, help="budget of the target (default: 10); inf: no noise"
+        "--epsilon",
+        type=float,
+        help="budget of the private records (default: 10); inf adds no noise, for public stand-ins",
     )
     parser.add_argument(
-        "--delta", type=float, help="budget of the target, well below 1 / N (default: 1e-5)"
+        "--delta",
+        type=float,
+        help="choose it well below 1 / N for N private records (default: 1e-5)",
     )
     parser.add_argument(
-        "--method", choices=("class_shift", "image_map"), help=f"default: {_METHOD}"
+        "--method",
+        choices=("class_shift", "image_map"),
+        help=f"class_shift moves classes; image_map learns a change of images (default: {_METHOD})",
     )
     parser.add_argument(
-        "--normalise", action=BooleanOptionalAction, help="scale every vector to norm 1 first"
+        "--normalise", action=BooleanOptionalAction, help="divide every vector by its norm first"
     )
     parser.add_argument(
-        "--min-shift", type=float, help="least shift for which the classifier is adapted; 0: always"
+        "--min-shift",
+        type=float,
+        help="adapt only if the classes moved by this much (default: 0.7 of the distance between "
+        "classes, in mean squares); 0 adapts wherever the noise permits",
     )
     parser.add_argument(
-        "--size", type=int, help="side to which images are scaled (default: that of the source)"
+        "--size",
+        type=int,
+        help="side in pixels to which images are scaled (default: that of the source)",
+    )
+    parser.add_argument("--channels", type=int, choices=(1, 3), help="1 for grey, 3 for colour")
+    parser.add_argument(
+        "--config",
+        help="YAML file with values of these options, or a shipped one, as adapt_digits",
     )
     parser.add_argument(
-        "--channels", type=int, choices=(1, 3), help="channels of images of a folder"
+        "--out", type=Path, default=_OUT, help="directory of the run (default: runs/adapted)"
     )
     parser.add_argument(
-        "--config", help="YAML file of these options and those of the image map, or a shipped one"
-    )
-    parser.add_argument("--out", type=Path, default=_OUT, help="directory (default: runs/adapted)")
-    parser.add_argument(
-        "--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)"
+        "--shared-ledger",
+        type=Path,
+        metavar="FILE",
+        help="ledger with one budget for several runs; dpswd ledger create makes it",
     )
     add_units(parser)
     parser.add_argument("--resume", action="store_true", help="finish an interrupted run in --out")

@@ -36,7 +36,9 @@ _RECORDS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "synthetic", metavar="SYNTHETIC", help="released records, a run directory, or a bundle"
+        "synthetic",
+        metavar="SYNTHETIC",
+        help="synthetic records: a file, the directory of a run, or a bundle of dpswd publish",
     )
     parser.add_argument(
         "members", metavar="MEMBERS", help=f"private records that were used: {FORMATS}"
@@ -44,22 +46,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "non_members",
         metavar="NON_MEMBERS",
-        help="records of the same population that were not used; of a benchmark, the test part",
+        help="records of the same kind that were not used; for a benchmark, its test part",
     )
     add_reading(parser)
     add_columns(parser)
     add_left_out_unit(parser)
     parser.add_argument(
-        "--mu", type=float, help="of the guarantee (default: from the ledger beside SYNTHETIC)"
+        "--mu",
+        type=float,
+        help="mu of the guarantee (default: read from the ledger beside SYNTHETIC)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the subsets that are used (default: 0)"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the random subsets of records that are compared (default: 0)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="of attack.json and attack.png (default: private/NAME, of the run or of the file)",
+        help="where attack.json and attack.png go (default: private/NAME, where NAME is that of "
+        "the run or file)",
     )
 
 

@@ -14,19 +14,29 @@ from dpswd.commands.account import add_mechanism, mechanism_of, n_releases_of
 def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
     parser.add_argument(
-        "--sigma", type=float, required=True, help="standard deviation of the noise"
+        "--sigma",
+        type=float,
+        required=True,
+        help="standard deviation of the noise, as in --sigma 0.5",
     )
     parser.add_argument(
-        "--delta", type=float, default=1e-5, help="where epsilon is evaluated (default 1e-5)"
+        "--delta",
+        type=float,
+        default=1e-5,
+        help="delta at which epsilon is compared (default: 1e-5)",
     )
-    game = parser.add_argument_group("the game")
+    game = parser.add_argument_group("the attack")
     game.add_argument(
         "--trials",
         type=int,
-        help="runs on each data set (default: as many as about 45 seconds allow)",
+        help="number of releases of each of the two data sets that the attack tells apart "
+        "(default: as many as 45 seconds allow)",
     )
     game.add_argument(
-        "--seed", type=int, default=0, help="of the record that differs; the noise is never seeded"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the record that differs; the noise has no seed (default: 0)",
     )
 
 

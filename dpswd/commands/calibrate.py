@@ -9,10 +9,12 @@ from dpswd.commands.account import show as show
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_mechanism(parser)
-    budget = parser.add_argument_group("budget: --epsilon and --delta, or --mu")
-    budget.add_argument("--epsilon", type=float)
-    budget.add_argument("--delta", type=float)
-    budget.add_argument("--mu", type=float, help="of Gaussian differential privacy")
+    budget = parser.add_argument_group("the budget: state --epsilon and --delta, or --mu")
+    budget.add_argument("--epsilon", type=float, help="budget, as in --epsilon 10 --delta 1e-5")
+    budget.add_argument("--delta", type=float, help="choose it well below 1 / N for N records")
+    budget.add_argument(
+        "--mu", type=float, help="the budget as one number, mu of Gaussian differential privacy"
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

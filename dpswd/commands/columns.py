@@ -32,18 +32,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         "table",
         metavar="TABLE",
         type=Path,
-        help=".csv file with names of columns, or .parquet or .feather file with typed columns",
+        help="the private table: a .csv file whose first line names the columns, or a .parquet or "
+        ".feather file",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help=".yaml file of the draft"
+        "--out", type=Path, required=True, metavar="FILE", help="the .yaml file to write"
     )
-    parser.add_argument("--target", metavar="COLUMN", help="column of the classes, left out")
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="column that has the classes; it needs no facts"
+    )
     parser.add_argument(
         "--kinds",
         nargs="+",
         default=[],
         metavar="COLUMN=KIND",
-        help=f"kinds that you know: {', '.join(COLUMN_KINDS)}",
+        help=f"kinds that you know, as in patient=identifier; one of: {', '.join(COLUMN_KINDS)}",
     )
 
 

@@ -53,7 +53,7 @@ def _summary(path: Path) -> str:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="print this config instead of the list")
+    parser.add_argument("name", nargs="?", help="print this file instead of the list")
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -17,9 +17,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="run directory (default: runs/demo, runs/demo-2, ...)",
+        help="directory of the run (default: runs/demo, or else runs/demo-2, ...)",
     )
-    parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
+    parser.add_argument(
+        "--epsilon",
+        type=float,
+        default=10.0,
+        help="privacy budget; a smaller one protects more and adds more noise (default: 10)",
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "synthetic",
         metavar="SYNTHETIC",
-        help="synthetic records: .npz, a table, or a folder of images; or classifier.pt of dpswd "
+        help="synthetic records (.npz, a table or a folder of images), or a classifier.pt of dpswd "
         "adapt or dpswd fit",
     )
     parser.add_argument(
@@ -40,19 +40,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_columns(parser)
     add_left_out_unit(parser)
     parser.add_argument(
-        "--classifiers", nargs="+", metavar="NAME", help="out of logreg, mlp, cnn, boosting"
+        "--classifiers",
+        nargs="+",
+        metavar="NAME",
+        help="which classifiers to train: some of logreg, mlp, cnn, boosting (default: those that "
+        "fit the records)",
     )
     parser.add_argument(
-        "--fid", action="store_true", help="the FID of images, too; needs --weights"
+        "--fid", action="store_true", help="also compute the FID of images; needs --weights"
     )
     parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="Inception weights of pytorch-fid, for --fid"
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help="the Inception weights of pytorch-fid, for --fid",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="of JSON file and figure (default: private/RUN; for a benchmark, that of SYNTHETIC)",
+        help="where the JSON file and the picture go (default: private/RUN; for a benchmark, the "
+        "directory of SYNTHETIC)",
     )
 
 

@@ -19,8 +19,13 @@ from dpswd.errors import InputError
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_data(parser, nargs="?")
-    parser.add_argument("--config", metavar="NAME|FILE", help="as for generate")
-    parser.add_argument("--shape", help="instead of DATA: 28,28 or 32,32,3 or 54 (columns)")
+    parser.add_argument(
+        "--config", metavar="NAME|FILE", help="file of constants that generate will get"
+    )
+    parser.add_argument(
+        "--shape",
+        help="instead of DATA: shape of a record, as 28,28 for grey images or 54 for 54 columns",
+    )
     parser.add_argument(
         "-n", "--n", type=int, metavar="N", help="instead of DATA: number of records"
     )
@@ -32,22 +37,31 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="records of each class, where public",
+        help="numbers of records of the classes, if they are public",
     )
     parser.add_argument("--epsilon", type=float, default=10.0, help="privacy budget (default: 10)")
-    parser.add_argument("--delta", type=float, default=1e-5, help="default: 1e-5")
     parser.add_argument(
-        "--adapt", action="store_true", help="of dpswd adapt, whose target DATA or --shape is"
+        "--delta",
+        type=float,
+        default=1e-5,
+        help="choose it well below 1 / N for N records (default: 1e-5)",
     )
     parser.add_argument(
-        "--details", action="store_true", help="the releases, their shares of the budget and noise"
+        "--adapt",
+        action="store_true",
+        help="forecast dpswd adapt in place of generate; DATA is its TARGET",
+    )
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        help="print a table of the releases, with their shares of the budget and their noise",
     )
     parser.add_argument(
         "--picture",
         type=Path,
         metavar="FILE",
-        help="of a public stand-in, for images (default: forecast.png, forecast-2.png, ...; none "
-        "with --json)",
+        help="where the picture goes, which shows public images as noisy as yours would be "
+        "(default: forecast.png, or else forecast-2.png, ...; none with --json)",
     )
 
 

@@ -41,50 +41,71 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--epsilon",
         type=float,
         default=10.0,
-        help="privacy budget (default: 10); inf: no noise, NOT PRIVATE, for public stand-ins",
+        help="privacy budget (default: 10); inf adds no noise: NOT PRIVATE, for public stand-ins",
     )
     parser.add_argument(
-        "--delta", type=float, default=1e-5, help="well below 1/N, N records (default: 1e-5)"
+        "--delta",
+        type=float,
+        default=1e-5,
+        help="choose it well below 1 / N for N records (default: 1e-5)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME of the data)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="directory of the run (default: runs/NAME, where NAME is that of DATA)",
     )
     parser.add_argument("--resume", action="store_true", help="finish the interrupted run in --out")
     parser.add_argument(
-        "--shared-ledger", type=Path, metavar="FILE", help="of several runs (dpswd ledger create)"
+        "--shared-ledger",
+        type=Path,
+        metavar="FILE",
+        help="ledger with one budget for several runs; dpswd ledger create makes it",
     )
     parser.add_argument(
         "-n",
         type=int,
         metavar="N",
-        help=f"synthetic records (default: as many, at most {_MAX_SYNTHETIC:,})",
+        help="number of synthetic records (default: as many as private ones, at most "
+        f"{_MAX_SYNTHETIC:,})",
     )
     parser.add_argument(
         "--proportions",
         choices=["equal", "released"],
-        help="of the classes (default: released for tables, equal for images)",
+        help="draw all classes equally often, or as often as the noisy counts say (default: "
+        "released for tables, equal for images)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the synthetic records; noise has no seed"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the synthetic records (default: 0); the noise has no seed",
     )
     parser.add_argument(
-        "--device", default="cpu", help="where records are generated (default: cpu)"
+        "--device",
+        default="cpu",
+        help="where synthetic records are computed: cpu or cuda (default: cpu)",
     )
     group = parser.add_argument_group("public constants of the method")
     group.add_argument(
         "--config",
         metavar="NAME|FILE",
-        help="file of constants; dpswd configs lists the shipped ones",
+        help="file with values of the options below; dpswd configs lists the shipped ones",
     )
     group.add_argument(
-        "--radius", type=float, help="guess of the norm of a vector, instead of --bounds"
+        "--radius",
+        type=float,
+        help="guess of the length (L2 norm) of a vector, instead of --bounds",
     )
     group.add_argument(
         "--shapes",
         choices=["light", "dark"],
-        help="images show light shapes on a dark ground, or dark ones on light: digits, masks",
+        help="the images are light shapes on a dark ground, or dark ones on a light ground, such "
+        "as digits or masks",
     )
-    group.add_argument("--centre", type=float, help="typical pixel (default: 0.5)")
+    group.add_argument(
+        "--centre", type=float, help="brightness of a typical pixel, from 0 to 1 (default: 0.5)"
+    )
     for name in JITTER:
         group.add_argument(
             f"--{name}", type=float, help="jitter of generated images; dpswd configs mnist"

@@ -11,20 +11,27 @@ from typing import Any
 
 def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|create")
-    show = actions.add_parser("show", help="verify a ledger; print its runs and their cost")
+    show = actions.add_parser("show", help="check a ledger, and print its runs and what they cost")
     show.add_argument(
         "path",
         metavar="PATH",
         type=Path,
-        help="run directory, its ledger.jsonl, or a shared ledger",
+        help="directory of a run, its ledger.jsonl, or a shared ledger",
     )
     create = actions.add_parser(
-        "create", help="create a shared ledger, for shared_ledger of several runs"
+        "create", help="create a ledger that several runs share, for their option --shared-ledger"
     )
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
-    create.add_argument("--epsilon", type=float, required=True, help="total budget of all runs")
-    create.add_argument("--delta", type=float, required=True, help="total budget of all runs")
-    create.add_argument("--accountant", choices=["pld", "rdp"], default="pld")
+    create.add_argument("--epsilon", type=float, required=True, help="budget of all runs together")
+    create.add_argument(
+        "--delta", type=float, required=True, help="choose it well below 1 / N for N records"
+    )
+    create.add_argument(
+        "--accountant",
+        choices=["pld", "rdp"],
+        default="pld",
+        help="pld adds budgets up exactly, rdp by Renyi bounds (default: pld)",
+    )
     for action in (show, create):
         action.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object"

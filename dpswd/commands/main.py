@@ -27,24 +27,46 @@ from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
-    "demo": "generate private digits, evaluate them and write the report, in half a minute",
-    "generate": "private generator and synthetic records of a folder, a file or a benchmark",
-    "sample": "draw synthetic records from a generator.pt",
-    "evaluate": "synthetic records, or a classifier, against real records that you may look at",
-    "attack": "membership attacks on synthetic records, beside the bound of their guarantee",
+    "demo": "make and evaluate synthetic digits, in half a minute",
+    "generate": "make synthetic records, and a generator of more, from a folder, file or benchmark",
+    "sample": "draw more synthetic records from generator.pt; costs no privacy",
+    "evaluate": "compare synthetic records with real ones, or test a classifier on real records",
+    "attack": "try to find out who was in the private records, and compare with the guarantee",
     "adapt": "adapt a classifier from labelled public records to unlabelled private ones",
-    "predict": "classes of new records by a classifier.pt",
-    "forecast": "what to expect of generate, from public facts only",
-    "columns": "draft of the public facts of the columns of a table, to edit and confirm",
-    "fit": "train a network by DP-SWD: the command line of Lightning",
-    "configs": "list the shipped configs, or print one",
-    "report": "write report.html, report.md and report.json for a run",
-    "publish": "bundle of synthetic records, dataset card, report and ledger of a run",
-    "verify": "digests, chain and guarantee of a published bundle; needs no torch",
-    "account": "epsilon, mu and assumptions of releases with a given sigma",
-    "calibrate": "least sigma that keeps a budget",
-    "audit": "attack a mechanism and compare the result with its claim",
-    "ledger": "show a ledger, or create one that several runs share",
+    "predict": "write the classes of new records, by classifier.pt",
+    "forecast": "say what generate would give; reads no private record and spends nothing",
+    "columns": "draft the file in which you state what the cells of a table can be",
+    "fit": "train a network from a YAML file, in Lightning",
+    "configs": "list the shipped YAML files, or print one",
+    "report": "write the report of a run for a reviewer: report.html, report.md, report.json",
+    "publish": "make a folder to publish: synthetic records, dataset card, report and ledger",
+    "verify": "check a published folder, and compute its guarantee anew; needs no torch",
+    "account": "compute epsilon and mu of releases from the noise, sigma",
+    "calibrate": "compute the least noise, sigma, for a budget",
+    "audit": "attack a release with known noise, and compare the result with the claim",
+    "ledger": "show the releases of a run, or create a ledger that several runs share",
+}
+
+# An example of each command, which its --help shows; fit has a help of its own.
+_RELEASE = "--dim 16 --n-projections 16 --sample-size 5000 --batch-size 1000"
+EXAMPLES = {
+    "demo": "demo",
+    "generate": "generate photos --size 32 --channels 3 --classes birds cats dogs",
+    "sample": "sample runs/photos/generator.pt -n 300 --out more",
+    "evaluate": "evaluate runs/photos/synthetic.npz photos",
+    "attack": "attack runs/photos photos other_photos",
+    "adapt": "adapt public scans --size 32 --channels 1",
+    "predict": "predict runs/adapted/classifier.pt scans --out classes.csv",
+    "forecast": "forecast --shape 28,28 --n 60000 --n-classes 10 --epsilon 1",
+    "columns": "columns people.csv --target sick --out draft.yaml",
+    "configs": "configs mnist_swd",
+    "report": "report runs/photos",
+    "publish": "publish runs/photos --out bundle --licence cc-by-4.0",
+    "verify": "verify bundle",
+    "account": f"account {_RELEASE} --n-releases 20 --sigma 0.5 --delta 1e-5",
+    "calibrate": f"calibrate {_RELEASE} --n-releases 20 --epsilon 4 --delta 1e-5",
+    "audit": f"audit {_RELEASE} --sigma 0.5",
+    "ledger": "ledger show runs/photos",
 }
 
 DESCRIPTION = (
@@ -151,7 +173,14 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
     for name, text in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        subparser = subparsers.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"Example:\n  dpswd {EXAMPLES.get(name, name)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         if arguments[:1] == [name]:
             _command(name).add_arguments(subparser)
         subparser.add_argument(

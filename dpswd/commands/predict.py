@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "classifier",
         metavar="CLASSIFIER",
         type=Path,
-        help="classifier.pt of dpswd adapt or dpswd fit, or its directory",
+        help="classifier.pt of dpswd adapt or dpswd fit, or the directory of the run",
     )
     parser.add_argument("data", metavar="DATA", help=f"new records: {FORMATS}")
     add_reading(parser)
@@ -29,8 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--out",
         type=Path,
         default=_OUT,
-        help=".npz or .csv with predictions, and the names of files of images "
-        "(default: predictions.npz)",
+        help=".npz or .csv file to write, with the class of each record and the file name of each "
+        "image (default: predictions.npz)",
     )
 
 

@@ -12,33 +12,38 @@ from dpswd.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "run_dir", metavar="RUN_DIR", type=Path, help="directory of a finished run; see --reseal"
-    )
-    parser.add_argument("--out", type=Path, metavar="BUNDLE", help="the new folder")
+    parser.add_argument("run_dir", metavar="RUN_DIR", type=Path, help="directory of a finished run")
+    parser.add_argument("--out", type=Path, metavar="BUNDLE", help="the folder to write")
     parser.add_argument(
         "-n",
         type=int,
         metavar="N",
-        help="synthetic records (default: as many as private ones, at most 10,000)",
+        help="number of synthetic records (default: as many as private ones, at most 10,000)",
     )
     parser.add_argument(
         "--proportions",
         choices=["equal", "released"],
-        help="of the classes (default: released of tables, equal of images)",
+        help="draw all classes equally often, or as often as the noisy counts say (default: "
+        "released for tables, equal for images)",
     )
-    parser.add_argument("--seed", type=int, help="of the records (default: 0)")
+    parser.add_argument("--seed", type=int, help="seed of the synthetic records (default: 0)")
     parser.add_argument(
-        "--generator", action="store_true", help="add the generator, which draws more records"
+        "--generator",
+        action="store_true",
+        help="add generator.pt, from which anyone can draw more records",
     )
     parser.add_argument(
-        "--licence", metavar="NAME", help="of the records, as in cc-by-4.0 (default: to fill in)"
+        "--licence",
+        metavar="NAME",
+        help="licence of the synthetic records, as cc-by-4.0 (default: a line to fill in)",
     )
-    parser.add_argument("--title", help="of card and report (default: that of the report)")
+    parser.add_argument(
+        "--title", help="title of the card and the report (default: that of the report)"
+    )
     parser.add_argument(
         "--reseal",
         action="store_true",
-        help="RUN_DIR is a bundle whose README.md you have edited: write its manifest anew",
+        help="RUN_DIR is a bundle whose README.md you have edited: compute its MANIFEST.json anew",
     )
 
 

@@ -10,9 +10,15 @@ FILES = ("report.html", "report.md", "report.json")
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "run_dir", metavar="RUN_DIR", type=Path, help="directory with ledger.jsonl and privacy.json"
+        "run_dir",
+        metavar="RUN_DIR",
+        type=Path,
+        help="directory of the run; it has ledger.jsonl and privacy.json",
     )
-    parser.add_argument("--title", help="default: Synthetic records of NAME, as the run states it")
+    parser.add_argument(
+        "--title",
+        help="title of the report (default: Synthetic records of NAME, as the run states it)",
+    )
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -15,33 +15,42 @@ from dpswd.errors import InputError
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "generator", metavar="GENERATOR", type=Path, help="generator.pt of a run, or its directory"
+        "generator",
+        metavar="GENERATOR",
+        type=Path,
+        help="generator.pt of a run, or the directory of the run",
     )
     parser.add_argument(
         "-n", type=int, default=10_000, metavar="N", help="number of records (default: 10000)"
     )
     parser.add_argument(
-        "--labels", nargs="+", metavar="CLASS", help="only these classes, each equally often"
+        "--labels", nargs="+", metavar="CLASS", help="draw only these classes, each equally often"
     )
     parser.add_argument(
         "--proportions",
         choices=["equal", "released"],
-        help="of the classes (default: released for tables, equal for images)",
+        help="draw all classes equally often, or as often as the noisy counts say (default: "
+        "released for tables, equal for images)",
     )
     parser.add_argument(
-        "--spread", type=float, default=1.0, help="factor on the noise within cells; 0.8: cleaner"
+        "--spread",
+        type=float,
+        default=1.0,
+        help="below 1, records are closer to the typical ones of their class: cleaner, and with "
+        "less variety, as 0.8 (default: 1)",
     )
     parser.add_argument(
         "--seed",
         type=int,
-        help="of the latent codes; the same seed gives the same records (default: new ones)",
+        help="the same seed gives the same records (default: new records each time)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE|FOLDER",
-        help="FILE.npz; FILE.csv, .parquet or .feather for tables; a folder gets one PNG per image "
-        "in class folders (default: synthetic.npz; synthetic.csv for a table with facts)",
+        help="where the records go: a .npz file, a .csv, .parquet or .feather file for a table, or "
+        "a folder, which gets a PNG for each image (default: synthetic.npz; synthetic.csv for a "
+        "table with --columns)",
     )
 
 

@@ -14,11 +14,13 @@ _SHOWN = (1e-6, 1e-3, 1e-2)  # false-positive rates of the curve on the screen
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("bundle", metavar="BUNDLE", type=Path, help="folder of dpswd publish")
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", type=Path, help="folder that dpswd publish has written"
+    )
     parser.add_argument(
         "--fingerprint",
         metavar="HASH",
-        help="what dpswd publish has printed, if its author has told you",
+        help="fingerprint that the author has published in a second place, to compare",
     )
 
 

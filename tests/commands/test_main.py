@@ -9,7 +9,7 @@ import pytest
 from factories import answer, refused
 
 from dpswd import __version__
-from dpswd.commands.main import COMMANDS, main
+from dpswd.commands.main import COMMANDS, EXAMPLES, main
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = (
@@ -81,6 +81,21 @@ def test_help_names_json(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
     assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_help_shows_an_example_whose_options_exist(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out
+    assert f"Example:\n  dpswd {EXAMPLES[name]}\n" in text
+    options = {word for word in EXAMPLES[name].split() if word.startswith("-")}
+    listed = text.partition("Example:")[0]
+    assert [option for option in options if option not in listed] == []
+
+
+def test_every_command_has_an_example():
+    assert set(COMMANDS) - set(EXAMPLES) == {"fit"}
 
 
 @pytest.fixture
