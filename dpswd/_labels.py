@@ -46,6 +46,7 @@ _MAX_NAMED_CLASSES = 100
 
 _MISSING_KEYS = {"", "NaN", *MISSING_VALUES}
 _UNLISTED = -1  # number of a label without a class
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +149,50 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
             "name all of them, or leave classes and labels out."
         )
     return names
+
+
+def class_numbers(name: str, labels: Any, n_rows: int, n_classes: int) -> Tensor:
+    """Return the numbers (n,) of the classes of rows in int64; refuse anything else.
+
+    Args:
+        name: Name of the argument, for the message.
+        labels: Tensor (n,) of integers in [0, n_classes).
+        n_rows: Number n of rows.
+        n_classes: Number of classes.
+
+    Raises:
+        InputError: If the labels are no such tensor.
+    """
+    expected = f"Expected {name} to be a tensor of {n_rows} integers"
+    if not isinstance(labels, Tensor):
+        raise InputError(f"{expected}, got {type(labels).__name__}; use torch.as_tensor.")
+    if labels.dtype not in _INTEGERS or labels.shape != (n_rows,):
+        raise InputError(
+            f"{expected}, got {labels.dtype} of shape {tuple(labels.shape)}; pass the number of "
+            "the class of every row."
+        )
+    if bool(((labels < 0) | (labels >= n_classes)).any()):
+        raise InputError(
+            f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes."
+        )
+    return labels.long()
+
+
+def numbers_of_generated(labels: Any, rows: Tensor, n_classes: int) -> Tensor:
+    """Return the numbers (n,) of the classes of generated rows (n, ...).
+
+    Without classes all numbers are 0.
+
+    Raises:
+        InputError: If labels are missing or do not fit, or there are some without classes.
+    """
+    if n_classes == 0:
+        if labels is not None:
+            raise InputError("Expected no labels without classes, got some; leave them out.")
+        return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    if labels is None:
+        raise InputError(f"Expected labels of {n_classes} classes, got none; pass labels.")
+    return class_numbers("labels", labels, len(rows), n_classes)
 
 
 def class_array(classes: Sequence[Any]) -> Array:

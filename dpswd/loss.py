@@ -27,6 +27,7 @@ from dpswd._kernels import (
     project,
     sum_over_projections,
 )
+from dpswd._labels import class_numbers
 from dpswd._sorting import sort_rows
 from dpswd._validate import choice, padded_size, tensor
 from dpswd.clipping import clip_rows, unit_rows
@@ -43,8 +44,6 @@ from dpswd.structured import StructuredProjections, fixed_point_frame
 __all__ = ["DPSlicedWassersteinLoss", "Release"]
 
 Reduction = Literal["mean", "max", "energy"]
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # Projected private rows are sorted in parts of at most this many bytes, which bounds the memory.
 _MAX_SORTED_BYTES = 2**27
@@ -583,15 +582,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
                     f"Expected no {name}, since the mechanism has no n_classes; set n_classes."
                 )
             return
-        expected = f"Expected {name} to be a tensor of {n_rows} integers"
-        if not isinstance(labels, Tensor):
-            raise InputError(f"{expected}, got {type(labels).__name__}.")
-        if labels.dtype not in _INTEGERS or labels.shape != (n_rows,):
-            raise InputError(f"{expected}, got {labels.dtype} {tuple(labels.shape)}.")
-        if bool(((labels < 0) | (labels >= n_classes)).any()):
-            raise InputError(
-                f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes."
-            )
+        class_numbers(name, labels, n_rows, n_classes)
 
 
 def estimate_of_slices(estimates: Tensor, mechanism: ProjectionMechanism) -> DistanceEstimate:

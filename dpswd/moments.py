@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from dpswd import __version__
 from dpswd._files import atomic_write
+from dpswd._labels import numbers_of_generated
 from dpswd._provenance import mark_runs, track_runs
-from dpswd._validate import at_least
+from dpswd._validate import at_least, positive
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
 from dpswd.budget.statement import RunStatement
@@ -68,8 +69,8 @@ MOST_FREQUENCIES = 14
 # Part of the squared mu for the overall sums.
 _OVERALL_SHARE = 0.06
 
-# Part of the means in what a map has besides, where it has second moments for every class, or
-# pooled ones.
+# Of what the overall sums leave to a map, the means get this part, and the second moments the rest:
+# where every class has second moments, and where they are pooled.
 _MEANS_SHARE = 0.3
 _MEANS_SHARE_POOLED = 0.8
 
@@ -135,9 +136,12 @@ class MomentMatcher(nn.Module):
             features = [features]
         if isinstance(moments, bool):
             moments = [moments] * len(features)
-        if not features or len(moments) != len(features):
+        if not features:
+            raise InputError("Expected at least one feature map in features, got none.")
+        if len(moments) != len(features):
             raise InputError(
-                f"Expected moments for each of {len(features)} feature maps, got {len(moments)}."
+                f"Expected moments for each of {len(features)} feature maps, got {len(moments)}; "
+                "pass True or False for each, or one for all."
             )
         self.n_classes = n_classes
         parts = nn.ModuleList()
@@ -266,40 +270,19 @@ class MomentMatcher(nn.Module):
                 "Expected released moments, got a matcher before its release; "
                 "call release or load first."
             )
-        numbers = self._checked_labels(records, labels)
+        numbers = numbers_of_generated(labels, records, self.n_classes)
         classes, counts = numbers.unique(return_counts=True)
-        if bool((counts == 1).any()):
+        if not len(records) or bool((counts == 1).any()):
             raise InputError(
-                "Expected at least two generated records of every class, got one; add records."
+                "Expected at least two generated records of every class, got fewer; add records."
             )
         distances = []
         for part in self.parts:
-            rows = part(records)
+            rows = part(records.to(part.mean.dtype))
             for c in classes.tolist():
                 distances.append(part.distance(rows[numbers == c], c))
         weight = sum(float(part.weights.sum()) for part in self.parts)
         return torch.stack(distances).sum() / (len(classes) * weight)
-
-    def _checked_labels(self, records: Tensor, labels: Tensor | None) -> Tensor:
-        """Return labels (n,) of generated records, 0 without classes; refuse others."""
-        if self.n_classes == 0:
-            if labels is not None:
-                raise InputError("Expected labels for a matcher of 0 classes, got some.")
-            return torch.zeros(len(records), dtype=torch.int64, device=records.device)
-        if labels is None:
-            raise InputError(
-                f"Expected labels for a matcher of {self.n_classes} classes, got none."
-            )
-        if len(labels) != len(records):
-            raise InputError(
-                f"Expected a label per record, got {len(labels)} labels and {len(records)} records."
-            )
-        if bool(((labels < 0) | (labels >= self.n_classes)).any()):
-            raise InputError(
-                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; "
-                "check n_classes."
-            )
-        return labels
 
     def save(self, path: str | Path) -> None:
         """Write released values and guarantee to one file, atomically.
@@ -367,7 +350,16 @@ def plan_moments(
         n_classes: Number C of classes; 0 for none.
         mu: Budget of Gaussian differential privacy.
         sample_shape: Shape (channels, height, width) of an image.
+
+    Returns:
+        The number of frequencies per axis, and whether second moments are pooled.
+
+    Raises:
+        InputError: If a number is out of range.
     """
+    at_least(1, n_records=n_records)
+    at_least(0, n_classes=n_classes)
+    positive(mu=mu)
     groups = max(1, n_classes)
     channels, *sides = sample_shape
     signal = mu * n_records / groups

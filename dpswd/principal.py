@@ -29,10 +29,11 @@ from torch import Tensor, nn
 
 from dpswd import __version__
 from dpswd._files import atomic_write
+from dpswd._labels import numbers_of_generated
 from dpswd._provenance import mark_runs, track_runs
 from dpswd._sorting import sort_rows_with_order
 from dpswd._symmetric import principal_axes
-from dpswd._validate import at_least, choice
+from dpswd._validate import at_least, choice, positive
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
 from dpswd.budget.statement import RunStatement
@@ -118,12 +119,16 @@ def plan_slices(n_records: int, n_classes: int, mu: float, dim: int) -> SlicePla
         mu: Budget of Gaussian differential privacy.
         dim: Dimension of the rows before they are reduced.
 
+    Raises:
+        InputError: If a number is out of range.
+
     Example:
         >>> plan_slices(60_000, 10, 2.0, dim=144)
         SlicePlan(n_directions=60, n_bases=30, n_quantiles=200, batch_size=60000)
     """
     at_least(1, n_records=n_records, dim=dim)
     at_least(0, n_classes=n_classes)
+    positive(mu=mu)
     groups = max(1, n_classes)
     signal = mu * n_records / groups / _REFERENCE_SIGNAL
     n_directions = round(_REFERENCE_DIRECTIONS * signal**_POWER_OF_DIRECTIONS)
@@ -184,7 +189,8 @@ class PrincipalSlices(nn.Module):
         guarantee: Statement of the guarantee of the released values.
 
     Raises:
-        InputError: If a number is out of range, or an option is unknown.
+        InputError: If a number is out of range, an option is unknown, or the plan has more
+            directions than the map has dimensions.
 
     Example:
         >>> from dpswd.features.maps import Flatten
@@ -224,6 +230,11 @@ class PrincipalSlices(nn.Module):
         super().__init__()
         at_least(0, n_classes=n_classes)
         choice(("iid", "orthogonal"), kind=kind)
+        if plan.n_directions > features.dim:
+            raise InputError(
+                f"Expected a plan of at most {features.dim} directions, the dimensions of the "
+                f"feature map, got {plan.n_directions}; call plan_slices with dim={features.dim}."
+            )
         track_runs(self)
         groups = max(1, n_classes)
         dim = features.dim
@@ -298,7 +309,6 @@ class PrincipalSlices(nn.Module):
         Raises:
             InputError: If records and feature map do not fit, or the directory holds a run.
         """
-        self.check(records)
         budget = Budget(
             records,
             self.queries(),
@@ -307,6 +317,7 @@ class PrincipalSlices(nn.Module):
             run_dir=run_dir,
             **options,
         )
+        self.check(records)
         with budget:
             self.release_directions(records)
             self.release_slices(PrivateBatch(records, self.plan.batch_size))
@@ -406,7 +417,7 @@ class PrincipalSlices(nn.Module):
 
     def coordinates(self, records: Tensor, labels: Tensor) -> Tensor:
         """Map records (n, ...) of classes (n,) to scaled principal coordinates (n, r)."""
-        rows = self.features(records) - self.mean[labels]
+        rows = self.features(records.to(self.mean.dtype)) - self.mean[labels]
         coordinates: Tensor = rows @ self.encoder
         return coordinates
 
@@ -432,7 +443,7 @@ class PrincipalSlices(nn.Module):
             labels: Their classes (n,), where the slices have classes.
             n_bases: Number of bases, drawn anew at every call; ``None`` for all.
         """
-        numbers = self._checked_labels(records, labels)
+        numbers = numbers_of_generated(labels, records, self.n_classes)
         return self.distance(self.coordinates(records, numbers), labels, n_bases=n_bases)
 
     def distance(
@@ -461,8 +472,8 @@ class PrincipalSlices(nn.Module):
             InputError: If nothing was released, or labels do not fit.
         """
         self._check_released()
-        numbers = self._checked_labels(coordinates, labels)
-        batches = self._two_batches(coordinates, numbers)
+        numbers = numbers_of_generated(labels, coordinates, self.n_classes)
+        batches = self._two_batches(coordinates.to(self.projections.dtype), numbers)
         columns = self._some_columns(n_bases)
         directions = self.projections[:, columns]
         norms = batches.detach().norm(dim=-1, keepdim=True).clamp(min=_TINY_NORM)
@@ -494,7 +505,7 @@ class PrincipalSlices(nn.Module):
         if bool((counts != n_of_class).any()) or n_of_class % 2 or not n_of_class:
             raise InputError(
                 "Expected every class equally often, an even number of times, "
-                f"got counts {counts.tolist()}."
+                f"got counts {counts.tolist()}; pass such labels."
             )
         ordered = coordinates[labels.argsort(stable=True)]
         return ordered.view(groups, 2, n_of_class // 2, -1).transpose(0, 1)
@@ -529,25 +540,6 @@ class PrincipalSlices(nn.Module):
         lower = (ends - starts).clamp(min=0) / rows_per_block[:, None, None]
         upper = lower.flip((1, 2))
         return lower, upper
-
-    def _checked_labels(self, rows: Tensor, labels: Tensor | None) -> Tensor:
-        """Return labels (n,) of generated rows, 0 without classes; refuse others."""
-        if self.n_classes == 0:
-            if labels is not None:
-                raise InputError("Expected no labels for slices of 0 classes, got some.")
-            return torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-        if labels is None:
-            raise InputError(f"Expected labels for slices of {self.n_classes} classes, got none.")
-        if len(labels) != len(rows):
-            raise InputError(
-                f"Expected a label per record, got {len(labels)} labels and {len(rows)} records."
-            )
-        if bool(((labels < 0) | (labels >= self.n_classes)).any()):
-            raise InputError(
-                f"Expected labels in [0, {self.n_classes - 1}], got labels outside; "
-                "check n_classes."
-            )
-        return labels
 
     def _check_released(self) -> None:
         """Raise an InputError before the release."""

@@ -164,7 +164,7 @@ def test_matcher_without_classes_takes_no_labels(tmp_path):
     made = release_matcher(tmp_path / "run", records=PrivateRecords(make_images()), n_classes=0)
     images = make_images(seed=4)
     assert float(made.loss(images)) < float(made.loss(1 - images))
-    with pytest.raises(InputError, match="labels"):
+    with pytest.raises(InputError, match="no labels"):
         made.loss(images, Y)
 
 
@@ -217,13 +217,15 @@ def test_matcher_before_its_release_has_no_loss_and_no_file(tmp_path):
     [
         (None, "labels"),
         (Y + 1, "labels"),
-        (Y[1:], "label per record"),
+        (Y[1:], "integers"),
+        (Y.float(), "integers"),
+        (Y.tolist(), "tensor"),
         (
             torch.cat([torch.zeros(N - 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)]),
             "two",
         ),
     ],
-    ids=["none", "outside", "one less", "one record of a class"],
+    ids=["none", "outside", "one less", "floats", "list", "one record of a class"],
 )
 def test_labels_that_do_not_fit_are_refused(matcher, labels, message):
     with pytest.raises(InputError, match=message):
@@ -250,3 +252,18 @@ def test_records_that_do_not_fit_release_nothing(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         release_matcher(tmp_path / "run", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_loss_of_images_in_double_precision_has_their_gradient(matcher):
+    images = make_images().double().requires_grad_()
+    matcher.loss(images, Y).backward()
+    assert images.grad.dtype == torch.float64
+    assert bool(images.grad.any())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [((0, 2, 1.0, SHAPE), "n_records"), ((60, 2, math.inf, SHAPE), "mu")]
+)
+def test_plan_of_numbers_out_of_range_is_refused(arguments, name):
+    with pytest.raises(InputError, match=name):
+        plan_moments(*arguments)

@@ -256,6 +256,21 @@ def test_plan_follows_from_public_numbers(arguments, plan):
     assert plan_slices(*arguments) == plan
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((0, 2, 1.0, 3), "n_records"), ((60, 2, -1.0, 3), "mu"), ((60, 2, math.inf, 3), "mu")],
+)
+def test_plan_of_numbers_out_of_range_is_refused(arguments, name):
+    with pytest.raises(InputError, match=name):
+        plan_slices(*arguments)
+
+
+def test_plan_of_more_directions_than_the_map_has_is_refused_before_a_release():
+    """Otherwise two releases would be paid for before the third one failed."""
+    with pytest.raises(InputError, match="at most 16 directions"):
+        PrincipalSlices(flatten(), C, PLAN._replace(n_directions=17))
+
+
 # Files
 
 
@@ -296,7 +311,9 @@ def test_nothing_is_computed_before_the_release(tmp_path):
     ("labels", "message"),
     [
         (None, "labels"),
-        (torch.zeros(3, dtype=torch.int64), "label per record"),
+        (torch.zeros(3, dtype=torch.int64), f"{N} integers"),
+        (Y.float(), "integers"),
+        (Y.tolist(), "tensor"),
         (torch.full((N,), C), "n_classes"),
         (torch.zeros(N, dtype=torch.int64), "equally often"),
     ],
@@ -312,6 +329,7 @@ def test_labels_that_do_not_fit_are_refused(slices, labels, message):
         (PrivateRecords(make_images()), "n_classes"),
         (PrivateRecords(torch.rand(N, 1, 5, 5), Y, classes=range(C)), "shape|records of"),
         (PrivateRecords(make_images()[:90], Y[:90], classes=range(C)), "batch_size"),
+        (make_images(), "PrivateRecords"),
     ],
 )
 def test_records_that_do_not_fit_are_refused_before_a_release(tmp_path, records, message):
@@ -319,3 +337,17 @@ def test_records_that_do_not_fit_are_refused_before_a_release(tmp_path, records,
     with pytest.raises(InputError, match=message):
         slices.release(records, target_epsilon=1, target_delta=1e-5, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_loss_reads_labels_of_any_type_of_integers(slices, dtype):
+    images = make_images()
+    expected = slices.loss(images, Y, n_bases=None)
+    torch.testing.assert_close(slices.loss(images, Y.to(dtype), n_bases=None), expected)
+
+
+def test_loss_of_images_in_double_precision_has_their_gradient(slices):
+    images = make_images().double().requires_grad_()
+    slices.loss(images, Y).backward()
+    assert images.grad.dtype == torch.float64
+    assert bool(images.grad.any())

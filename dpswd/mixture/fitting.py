@@ -45,6 +45,7 @@ from torch import Tensor
 from dpswd._progress import say
 from dpswd._provenance import mark_runs
 from dpswd._symmetric import principal_axes, root
+from dpswd._validate import tensor
 from dpswd.budget.budget import Budget
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
@@ -153,7 +154,10 @@ def fit(
         >>> generator(generator.latent(5), torch.tensor([0, 1, 1, 0, 0])).shape
         torch.Size([5, 1, 8, 8])
     """
-    n_reference = 0 if reference is None else len(reference)
+    n_reference = 0
+    if reference is not None:
+        reference = _checked_reference(reference, records)
+        n_reference = len(reference)
     if structure is None:
         structure = forecast(
             n=records.n_entries,
@@ -260,6 +264,22 @@ class _Setup:
         return variances * (self.mean_norm**2 / variances.sum())
 
 
+def _checked_reference(reference: Tensor, records: PrivateRecords) -> Tensor:
+    """Return public records without a graph; refuse those that the fit could not use."""
+    tensor(reference=reference)
+    shape = tuple(reference.shape[1:])
+    if shape != tuple(records.shape) or not len(reference):
+        raise InputError(
+            f"Expected a reference of records of shape {tuple(records.shape)}, as the private "
+            f"ones, got {len(reference)} of shape {shape}; pass such records, or none."
+        )
+    if not bool(torch.isfinite(reference).all()):
+        raise InputError(
+            "Expected finite numbers in reference, got NaN or inf; leave such public records out."
+        )
+    return reference.detach()
+
+
 def _check_structure(structure: Structure, records: PrivateRecords, n_reference: int) -> None:
     """Refuse a structure that is not one of these records."""
     remedy = "forecast the structure of these records"
@@ -279,9 +299,10 @@ def _check_structure(structure: Structure, records: PrivateRecords, n_reference:
             "Expected bounds of the columns for a structure that releases them, got none; "
             "pass bounds=[(low, high), ...]."
         )
-    if structure.by_reference and not n_reference:
+    if structure.by_reference and n_reference < structure.n_cells:
         raise InputError(
-            "Expected a reference for a structure that has its cells, got none; pass reference."
+            f"Expected a reference of at least {structure.n_cells} records for a structure that "
+            f"has its cells, got {n_reference}; pass reference."
         )
 
 

@@ -287,6 +287,10 @@ WITH_REFERENCE = forecast(2000, (BLOB_DIM,), 0, MU, n_reference=1000)
         pytest.param(ROWS, {"structure": WITH_CLASSES}, "classes", id="structure with classes"),
         pytest.param(ROWS, {"structure": WITH_COLUMNS}, "bounds", id="structure of columns"),
         pytest.param(ROWS, {"structure": WITH_REFERENCE}, "reference", id="no reference"),
+        pytest.param(ROWS, {"reference": VECTORS.numpy()}, "tensor", id="reference of NumPy"),
+        pytest.param(ROWS, {"reference": VECTORS[:, 1:]}, "of shape", id="narrow reference"),
+        pytest.param(ROWS, {"reference": VECTORS[:0]}, "got 0", id="empty reference"),
+        pytest.param(ROWS, {"reference": VECTORS / 0}, "finite", id="infinite reference"),
     ],
 )
 def test_fit_refuses_before_a_release(tmp_path, records, options, message):
