@@ -459,8 +459,8 @@ def _earlier_runs_caveats(ledger: Ledger) -> list[str]:
     if len(earlier) > 1:
         noun = f"{len(earlier)} earlier runs"
     return [
-        f"{noun} ({', '.join(earlier)}) had the same public facts: the number of records, their "
-        "shape and their classes. If the records were the same, all costs add up."
+        f"{noun} ({', '.join(earlier)}) had the same public facts, among them the shape and the "
+        "classes of the records. If the records were the same, all costs add up."
     ]
 
 
