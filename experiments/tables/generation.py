@@ -410,9 +410,9 @@ def fig6(result: Result) -> str:
     table.text("images", "method")
     table.number("N", "sample_size", form=",")
     table.column("guarantee", guarantee)
-    table.number("Fréchet distance", "frechet", form=".3g")
+    table.number("Fréchet distance", "frechet", form=".4f")
     table.number("precision", "precision", form=".2f")
     table.number("recall", "recall", form=".2f")
     table.number("training, s", "train_seconds", form="d")
-    note = f"one seed, {result['machine']['cores']} CPU cores"
+    note = f"one seed, {result['machine']['cores']} CPU cores that were busy with other work"
     return with_origin(table, result, rows, note=note)
