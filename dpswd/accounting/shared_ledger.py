@@ -337,8 +337,9 @@ def statement(ledger: Ledger) -> LedgerStatement:
         assumptions = (*assumptions, adaptivity)
         cost = (
             f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon "
-            f"{guarantee.epsilon:.4g} at delta {ledger.delta:g}, mu {guarantee.mu:.4g}, every plan "
-            f"counted in full; their total budget is epsilon {ledger.header['target_epsilon']:g}."
+            f"{guarantee.epsilon:.4g} at delta {ledger.delta:g}, mu {guarantee.mu:.4g}. Every plan "
+            "is counted in full, also where a run stopped early. The total budget is epsilon "
+            f"{ledger.header['target_epsilon']:g}."
         )
         sentences += [cost, adaptivity]
     guarantee = dataclasses.replace(
@@ -355,9 +356,9 @@ def _adaptivity(ledger: Ledger, account: PrivacyAccountant) -> str:
     if account.history and account.gaussian_mu is None:
         return _NOT_ADAPTIVE
     return (
-        "Plans of later runs may be chosen after looking at earlier releases: the total budget, "
-        f"epsilon {ledger.header['target_epsilon']:g} at delta {ledger.delta:g}, then holds. The "
-        "cost so far holds for plans that were not chosen so."
+        "Plans of later runs may be chosen after looking at earlier releases. Then the total "
+        f"budget holds, epsilon {ledger.header['target_epsilon']:g} at delta {ledger.delta:g}; the "
+        "smaller cost so far holds only if no plan was chosen so."
     )
 
 
