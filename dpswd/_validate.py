@@ -52,8 +52,26 @@ def array(name: str, value: Any) -> NDArray[np.float64]:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         # RuntimeError: a tensor with a gradient
         raise InputError(
-            f"Expected {name} to be an array of numbers, got {_shown(value)}."
+            f"Expected {name} to be an array of numbers without a gradient, got {_shown(value)}; "
+            "pass an array of NumPy."
         ) from None
+
+
+def pairs(name: str, value: Any) -> list[tuple[float, float]]:
+    """Return pairs of numbers as a list of pairs of floats; raise for anything else.
+
+    Example:
+        >>> pairs("bounds", [(0, 1), (17, 90)])
+        [(0.0, 1.0), (17.0, 90.0)]
+    """
+    try:
+        numbers_of_pairs = [(low, high) for low, high in value]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"Expected {name} as a list of pairs (low, high), one for each column, got "
+            f"{_shown(value)}; pass {name}=[(low, high), ...]."
+        ) from None
+    return [(real(name, low), real(name, high)) for low, high in numbers_of_pairs]
 
 
 def positive(**named: Any) -> None:
@@ -140,8 +158,8 @@ def whole_frames(dim: int, n_projections: int) -> tuple[int, int]:
     if rest:
         remedy = f"use {size * max(1, round(n_projections / size))}"
         raise InputError(
-            f"Expected n_projections to be a multiple of {size}, the power of two from dim={dim} "
-            f"on, for structured slices, got {n_projections}; {remedy}."
+            f"Expected n_projections to be a multiple of {size}, the least power of two that is "
+            f"not below dim={dim}, for structured slices, got {n_projections}; {remedy}."
         )
     return n_frames, size
 

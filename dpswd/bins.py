@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from dpswd._validate import at_least, choice
+from dpswd._validate import at_least, choice, pairs
 from dpswd.errors import InputError
 
 __all__ = ["KINDS", "Bins", "Bounds", "Level"]
@@ -76,9 +76,11 @@ class Bins:
             n_bins: Most bins of a column.
 
         Raises:
-            InputError: If a column has no two values in its bounds, or a number is out of range.
+            InputError: If bounds are no pairs of numbers, a column has no two values in its
+                bounds, or a number is out of range.
         """
         at_least(4, n_bins=n_bins)
+        bounds = pairs("bounds", bounds)
         if kinds is None:
             kinds = ["numeric"] * len(bounds)
         if len(kinds) != len(bounds) or not kinds:
@@ -140,13 +142,14 @@ def _bins(column: int, low: float, high: float, kind: str, n_bins: int) -> tuple
     bounds = f"({low:g}, {high:g})"
     # Records are float32, in which a bound may be another number.
     low, high = torch.tensor([low, high], dtype=torch.float32).tolist()
-    if kind in ("integer", "nominal"):
+    are_finite = math.isfinite(low) and math.isfinite(high)
+    if are_finite and kind in ("integer", "nominal"):
         low = math.ceil(low)
         high = math.floor(high)
-    if not -math.inf < low < high < math.inf:
+    if not are_finite or low >= high:
         raise InputError(
-            f"Expected bounds with two values of the {kind} column {column} between them, "
-            f"got {bounds}."
+            f"Expected finite bounds with two values of the {kind} column {column} between them, "
+            f"got {bounds}; state wider ones, within the range of float32."
         )
     if kind == "binary":
         return _binary_bins(low, high)

@@ -26,7 +26,7 @@ from dpswd.loss import (
     estimate_of_slices,
 )
 from dpswd.mechanism import ProjectionMechanism
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch, PrivateRecords, check_handle
 from dpswd.row_copy import RowFunction
 
 __all__ = ["PrivateDistance", "private_distance"]
@@ -123,10 +123,7 @@ def private_distance(
     """
     _check_sets(records_a, records_b)
     at_least(1, n_bases=n_bases, n_quantiles=n_quantiles)
-    if rows is None:
-        dim = math.prod(records_a.shape)
-    if dim is None:
-        raise InputError("Expected dim, the dimension of the rows of rows=, got none; state it.")
+    dim = _dim_of_rows(records_a, rows, dim)
     epsilons = _pair(target_epsilon)
     deltas = _pair(target_delta)
     first = DPSlicedWassersteinLoss(_mechanism(records_a, dim, n_bases, n_quantiles, row_norm))
@@ -156,11 +153,7 @@ def private_distance(
 def _check_sets(records_a: PrivateRecords, records_b: PrivateRecords) -> None:
     """Raise an InputError unless the sets are two handles of records of one shape."""
     for name, records in (("records_a", records_a), ("records_b", records_b)):
-        if not isinstance(records, PrivateRecords):
-            raise InputError(
-                f"Expected {name} to be PrivateRecords, got {type(records).__name__}; wrap them: "
-                f"PrivateRecords(X)."
-            )
+        check_handle(records, name)
     if records_a is records_b:
         raise InputError(
             "Expected two sets of records, got one handle twice; its distance to itself is 0."
@@ -168,8 +161,24 @@ def _check_sets(records_a: PrivateRecords, records_b: PrivateRecords) -> None:
     if records_a.shape != records_b.shape:
         raise InputError(
             f"Expected records of one shape, got {records_a.shape} in records_a and "
-            f"{records_b.shape} in records_b."
+            f"{records_b.shape} in records_b; pass rows of the same columns, or images of one "
+            "size."
         )
+
+
+def _dim_of_rows(records: PrivateRecords, rows: RowFunction | None, dim: int | None) -> int:
+    """Return the dimension of the rows; without ``rows`` that of flat records."""
+    if rows is None:
+        n_entries = math.prod(records.shape)
+        if dim not in (None, n_entries):
+            raise InputError(
+                f"Expected dim={n_entries}, the numbers of a record, without rows, got dim={dim}; "
+                "leave it out, or pass rows, the map of records to rows."
+            )
+        return n_entries
+    if dim is None:
+        raise InputError("Expected dim, the dimension of the rows of rows=, got none; state it.")
+    return dim
 
 
 def _pair(value: float | tuple[float, float]) -> tuple[float, float]:
@@ -177,7 +186,10 @@ def _pair(value: float | tuple[float, float]) -> tuple[float, float]:
     if not isinstance(value, tuple | list):
         return value, value
     if len(value) != 2:
-        raise InputError(f"Expected a number or a pair for both sets, got {len(value)} numbers.")
+        raise InputError(
+            "Expected target_epsilon and target_delta as one number for both sets, or as a pair, "
+            f"got {len(value)} numbers; pass two."
+        )
     return value[0], value[1]
 
 
@@ -217,8 +229,8 @@ def _estimate(release_a: Release, release_b: Release) -> DistanceEstimate:
     assert isinstance(directions, Tensor)
     if not torch.equal(release_a.projections, directions):  # type: ignore[arg-type]
         raise InputError(
-            "Expected releases along the same directions, got two other ones; run_dir holds "
-            "releases of two calls, use a new one."
+            "Expected releases along the same directions, got different directions: run_dir holds "
+            "releases of two calls; use a new directory."
         )
     mechanism = release_a.mechanism
     noise = mechanism.sigma**2 + release_b.mechanism.sigma**2

@@ -43,7 +43,7 @@ from dpswd.bins import Bins, Bounds
 from dpswd.clipping import clip_rows
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateRecords, check_handle
 from dpswd.release import RecordSum, make_release
 from dpswd.row_copy import LabelledRows, RowFunction
 
@@ -98,11 +98,7 @@ class GaussianQuery(RecordSum):
             InputError: If the records are not behind a handle, or have other classes.
             BudgetExceededError: If the recorder refuses the release.
         """
-        if not isinstance(records, PrivateRecords):
-            raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; "
-                "wrap them: PrivateRecords(X, y)."
-            )
+        check_handle(records)
         groups_are_classes = self.n_classes > 1 and not isinstance(row_function, LabelledRows)
         if groups_are_classes and records.n_classes != self.n_classes:
             raise InputError(
@@ -286,8 +282,8 @@ class ColumnCounts(GaussianQuery):
         n_classes: Public number C >= 1 of classes.
         bounds: Public bounds (low, high) of each of the d columns. Values beyond count as the
             bounds.
-        kinds: Public kind of each column: ``"numeric"``, ``"integer"`` or ``"binary"``; ``None`` if
-            all are numeric.
+        kinds: Public kind of each column: ``"numeric"``, ``"integer"``, ``"binary"``, or
+            ``"nominal"`` for numbers of categories; ``None`` if all are numeric.
         n_bins: Most bins of a column, at least 4; integers have one bin each if they are no more
             than that.
         options: ``sigma``, of a count, ``share`` and ``noise_seed``.

@@ -12,7 +12,7 @@ as its *entries*; without units, the entries are the records.
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -28,7 +28,7 @@ from dpswd._labels import as_labels
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
 from dpswd._public_facts import ONE_RECORD
-from dpswd._validate import at_least, choice, real
+from dpswd._validate import at_least, choice, pairs
 from dpswd.bins import KINDS, Bins, Bounds
 from dpswd.errors import InputError
 from dpswd.features.shapes import check_shapes, to_distances
@@ -322,7 +322,9 @@ class PrivateRecords(_Handle):
             self.classes = list(classes)
             self.n_classes = len(self.classes)
         self.bounds = self._checked_bounds(bounds)
-        self.kinds = self._checked_kinds(kinds)
+        self.kinds: list[str] | None = None
+        if kinds is not None:
+            self.kinds = _checked_kinds(kinds, self.shape)
         if self.bounds and self.kinds:
             Bins.of(self.bounds, self.kinds, _FEWEST_BINS)  # refuses a column without two values
         if labels is None or classes is None:
@@ -335,42 +337,16 @@ class PrivateRecords(_Handle):
         """Return bounds of the columns as floats; refuse those that are not increasing."""
         if bounds is None:
             return None
-        self._check_columns("bounds", len(bounds))
-        names = self.layout.columns or range(len(bounds))
-        checked = []
-        for column, (low, high) in zip(names, bounds, strict=False):
-            low = real("bounds", low)
-            high = real("bounds", high)
+        checked = pairs("bounds", bounds)
+        _check_columns("bounds", len(checked), self.shape)
+        names = self.layout.columns or range(len(checked))
+        for column, (low, high) in zip(names, checked, strict=True):
             if not -math.inf < low < high < math.inf:
                 raise InputError(
-                    f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}."
+                    f"Expected bounds low < high, got ({low:g}, {high:g}) for column {column}; "
+                    "correct them."
                 )
-            checked.append((low, high))
         return checked
-
-    def _checked_kinds(self, kinds: Sequence[str] | None) -> list[str] | None:
-        """Return kinds of the columns as a list; refuse unknown ones."""
-        if kinds is None:
-            return None
-        self._check_columns("kinds", len(kinds))
-        for kind in kinds:
-            choice(KINDS, kinds=kind)
-        return list(kinds)
-
-    def _check_columns(self, name: str, count: int) -> None:
-        """Refuse a list of ``count`` facts of columns that does not fit the records.
-
-        It fits if records are vectors of this length.
-        """
-        if len(self.shape) != 1:
-            raise InputError(
-                f"Expected {name} of vectors only, got records of shape {self.shape}; leave them "
-                "out."
-            )
-        if count != self.shape[0]:
-            raise InputError(
-                f"Expected {name} for each of the {self.shape[0]} columns of rows, got {count}."
-            )
 
     def __len__(self) -> int:
         """Return the number N of units: of records, where no units are stated."""
@@ -471,6 +447,15 @@ class PrivateRecords(_Handle):
         return digest.hexdigest()
 
 
+def check_handle(records: Any, name: str = "records") -> None:
+    """Raise an InputError unless records are behind a handle."""
+    if not isinstance(records, PrivateRecords):
+        raise InputError(
+            f"Expected {name} to be PrivateRecords, got {type(records).__name__}; wrap them: "
+            "PrivateRecords(X, y)."
+        )
+
+
 def _refuse_beside_columns(
     bounds: Bounds | None, kinds: Sequence[str] | None, unreadable: Unreadable
 ) -> None:
@@ -490,13 +475,44 @@ def _kinds_of_numbers(
     Where the kinds are not stated, they follow from the types of the columns, and the line says so.
     """
     if kinds is not None:
-        return layout.with_kinds(kinds), kinds, None
+        checked = _checked_kinds(kinds, tuple(values.shape[1:]))
+        return layout.with_kinds(checked), checked, None
     if layout.kind != "rows":
         return layout, None, None
     notice = layout.notice(values.shape[1])
     if bounds is not None:
-        kinds = layout.column_kinds(len(bounds))
+        kinds = layout.column_kinds(values.shape[1])
     return layout, kinds, notice
+
+
+def _checked_kinds(kinds: Sequence[str], shape: tuple[int, ...]) -> list[str]:
+    """Return kinds of columns as a list; refuse those that do not fit a shape."""
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
+        raise InputError(
+            f"Expected kinds as a list, one for each column, got {kinds!r}; pass a list of "
+            f"{', '.join(KINDS)}."
+        )
+    checked = list(kinds)
+    _check_columns("kinds", len(checked), shape)
+    for kind in checked:
+        choice(KINDS, kinds=kind)
+    return checked
+
+
+def _check_columns(name: str, count: int, shape: tuple[int, ...]) -> None:
+    """Refuse a list of ``count`` facts of columns that does not fit records of a shape.
+
+    It fits if records are vectors of this length.
+    """
+    if len(shape) != 1:
+        raise InputError(
+            f"Expected {name} of vectors only, got records of shape {shape}; leave them out."
+        )
+    if count != shape[0]:
+        raise InputError(
+            f"Expected {name} for each of the {shape[0]} columns of rows, got {count}; pass as "
+            "many."
+        )
 
 
 def _check_lengths(
@@ -542,7 +558,7 @@ class PrivateBatch(_Handle):
         size: Number B of records in the batch; of units, where units are stated.
 
     Raises:
-        InputError: If there are fewer than B records.
+        InputError: If the records are not behind a handle, or are fewer than B.
 
     Example:
         >>> batch = PrivateBatch(PrivateRecords(torch.zeros(6, 3)), size=4)
@@ -554,6 +570,7 @@ class PrivateBatch(_Handle):
         if records is None:
             size = 0
         else:
+            check_handle(records)
             at_least(1, batch_size=size)
             if size > len(records):
                 raise InputError(
@@ -619,7 +636,8 @@ class Records:
     def __post_init__(self) -> None:
         if not len(self.values) or len(self.values) != len(self.labels):
             raise InputError(
-                f"Expected a label per record, got {len(self.values)} and {len(self.labels)}."
+                "Expected at least one record, and a label per record, got "
+                f"{len(self.values)} records and {len(self.labels)} labels; pass as many."
             )
 
     def __len__(self) -> int:

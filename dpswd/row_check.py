@@ -161,8 +161,8 @@ class _Check:
             is_outside = (groups < 0) | (groups >= self.n_groups)
             if self.n_groups > 1 and bool(is_outside.any()):
                 raise InputError(
-                    f"Expected groups from 0 to {self.n_groups - 1}, got others from {self.name}; "
-                    "return a group that exists for every record."
+                    f"Expected groups from 0 to {self.n_groups - 1}, got groups outside from "
+                    f"{self.name}; return a group that exists for every record."
                 )
         return torch.cat([rows.double(), groups.double()[:, None]], dim=1)
 

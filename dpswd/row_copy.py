@@ -92,7 +92,7 @@ class RowCopy:
         modules: The copied modules.
 
     Raises:
-        InputError: If the function cannot be copied, or a module has forward hooks.
+        InputError: If it is no function, cannot be copied, or a module has forward hooks.
 
     Example:
         >>> class Remembers(nn.Module):
@@ -110,6 +110,11 @@ class RowCopy:
     """
 
     def __init__(self, row_function: RowFunction) -> None:
+        if not callable(row_function) and not isinstance(row_function, LabelledRows):
+            raise InputError(
+                "Expected rows as a function of records or LabelledRows, got "
+                f"{type(row_function).__name__}; pass a module or a function."
+            )
         copies = SharesHandles()  # by the identity of the original
         try:
             with _WithoutGraph():
@@ -117,8 +122,8 @@ class RowCopy:
         except Exception as error:
             raise InputError(
                 "Expected a row function that copy.deepcopy can copy, got "
-                f"{type(error).__name__}: {error} "
-                "Pass a module, or a function of modules, tensors and numbers only."
+                f"{type(error).__name__} ({error}); pass a module, or a function of modules, "
+                "tensors and numbers only."
             ) from None
         self.modules = [copied for copied in copies.values() if isinstance(copied, nn.Module)]
         self._device = _device_of(self.modules)
@@ -132,27 +137,48 @@ class RowCopy:
 
         Records are moved to the device of the modules and to the default precision, which a trainer
         may have set. A row that is not finite becomes zero.
+
+        Raises:
+            InputError: If the function returns no row and no group for every record.
         """
         values = values.to(self._device or values.device, torch.get_default_dtype())
         if isinstance(self._row_function, LabelledRows):
-            rows, groups = self._row_function.function(values, labels.to(values.device))
+            result = self._row_function.function(values, labels.to(values.device))
+            rows, groups = _checked_pair(result, len(values))
         else:
             rows = self._row_function(values)
             groups = labels
-        _check_shape(rows, len(values))
+        _check_rows(rows, len(values))
         return _finite_rows(rows), groups.detach()
 
 
-def _check_shape(rows: Any, n_records: int) -> None:
-    """Check that ``rows`` is a tensor (n, d) with a row per record.
-
-    Raise an :class:`InputError` if it is not.
-    """
+def _check_rows(rows: Any, n_records: int) -> None:
+    """Raise an :class:`InputError` unless rows are real, (n, d), one per record."""
     expected = f"Expected rows (n, d), one for each of {n_records} records"
     if not isinstance(rows, Tensor):
-        raise InputError(f"{expected}, got {type(rows).__name__}; flatten them.")
+        raise InputError(f"{expected}, got {type(rows).__name__}; return a tensor.")
     if rows.ndim != 2 or len(rows) != n_records:
         raise InputError(f"{expected}, got {tuple(rows.shape)}; flatten them.")
+    if rows.is_complex():
+        raise InputError(f"{expected}, got complex numbers; return real and imaginary parts.")
+
+
+def _checked_pair(result: Any, n_records: int) -> tuple[Any, Tensor]:
+    """Return rows and groups (n,), which a :class:`LabelledRows` returned.
+
+    The groups are int64. An :class:`InputError` is raised unless there is an integer, or a truth
+    value, for each record.
+    """
+    expected = f"Expected rows and groups, one integer for each of {n_records} records"
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise InputError(f"{expected}, got {type(result).__name__}; return a pair (rows, groups).")
+    rows, groups = result
+    if not isinstance(groups, Tensor) or groups.is_floating_point() or groups.is_complex():
+        kind = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
+        raise InputError(f"{expected}, got groups as {kind}; return a tensor in int64.")
+    if groups.shape != (n_records,):
+        raise InputError(f"{expected}, got groups of shape {tuple(groups.shape)}; return (n,).")
+    return rows, groups.long()
 
 
 def _finite_rows(rows: Tensor) -> Tensor:

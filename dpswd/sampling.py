@@ -15,7 +15,7 @@ from torch.utils.data import Sampler
 from dpswd._random import SecureRandom, subset
 from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch, PrivateRecords, check_handle
 
 __all__ = ["FixedSizeSampler", "ReleaseLoader"]
 
@@ -57,11 +57,7 @@ class ReleaseLoader:
         every: int = 1,
         after: int = 0,
     ) -> None:
-        if not isinstance(records, PrivateRecords):
-            raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; "
-                "wrap them: PrivateRecords(X, y)."
-            )
+        check_handle(records)
         at_least(1, n_releases=n_releases, every=every)
         at_least(0, after=after)
         PrivateBatch(records, batch_size)  # refuses a size out of range
@@ -70,7 +66,7 @@ class ReleaseLoader:
         self.n_releases = n_releases
         self.every = every
         self.after = after
-        self.n_done: Callable[[], int] = int  # zero
+        self.n_done: Callable[[], int] = int  # int() is 0: a new epoch has no step behind it
 
     def __len__(self) -> int:
         return self.after + self.n_releases * self.every

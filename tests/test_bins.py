@@ -1,5 +1,7 @@
 """Bins of columns: atoms, values beyond the bounds, nodes of the trees, refusals."""
 
+import math
+
 import pytest
 import torch
 
@@ -40,6 +42,13 @@ def test_nodes_are_one_of_every_level(bins):
     nodes = bins.nodes(high[None])
     assert nodes.shape == (1, len(bins.levels))
     assert int(nodes.max()) == bins.n_nodes - 1
+
+
+@pytest.mark.parametrize("bounds", [(0, math.inf), (0, math.nan), (0, 1e300)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_refuses_bounds_that_are_not_finite_in_float32(bounds, kind):
+    with pytest.raises(InputError, match="finite bounds"):
+        Bins.of([bounds], [kind], 8)
 
 
 def test_of_refuses_bounds_without_two_values():

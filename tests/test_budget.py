@@ -8,6 +8,7 @@ import math
 import shutil
 import threading
 
+import numpy as np
 import pytest
 import torch
 from factories import (
@@ -160,6 +161,9 @@ def test_privacy_json_after_a_failure(tmp_path):
     [
         ({"records": X}, "PrivateRecords"),
         ({"queries": []}, "queries"),
+        ({"queries": ClassCounts(3)}, "as a list"),
+        ({"queries": ["counts"]}, "got str"),
+        ({"config": {"rate": np.float64(0.1)}}, "config"),
         (
             {"queries": [ClassCounts(3, share=0.5), ClassCounts(3, share=0.5), ClassCounts(3)]},
             "shares",

@@ -114,6 +114,7 @@ def test_rows_of_the_caller(tmp_path):
         (rows(50, 0.0, 3, d=4), {}, "one shape"),
         (B, {"n_quantiles": 401}, "n_quantiles"),
         (B, {"rows": torch.nn.Identity()}, "dim"),
+        (B, {"dim": 2}, "dim=3"),
         (B, {"target_delta": 0.5}, "delta"),
         (B, {"target_epsilon": (1.0, 2.0, 3.0)}, "pair"),
         (B, {"n_bases": 0}, "n_bases"),

@@ -109,7 +109,15 @@ def test_records_of_another_form_are_refused(values, message):
         ({"unreadable": "skip"}, "unreadable"),
         ({"bounds": [(0, 1)]}, "bounds"),
         ({"bounds": [(0, 1), (1, 1), (0, 1)]}, "bounds"),
+        ({"bounds": (0, 1, 2)}, "bounds.*pairs"),
+        ({"bounds": [(0, 1, 2)] * 3}, "bounds.*pairs"),
+        ({"bounds": 1}, "bounds.*pairs"),
+        ({"bounds": [("a", "b")] * 3}, "bounds"),
+        ({"bounds": [(0, 1e300)] * 3, "kinds": ["integer"] * 3}, "float32"),
         ({"kinds": ["numeric", "text", "binary"]}, "kinds"),
+        ({"kinds": ["numeric"]}, "kinds"),
+        ({"kinds": "numeric"}, "kinds as a list"),
+        ({"kinds": 3}, "kinds as a list"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
@@ -170,6 +178,11 @@ def test_batch_has_a_length():
     assert len(batch) == 5
     assert repr(batch) == "PrivateBatch(5 records)"
     assert batch.to("cpu", non_blocking=True) is batch
+
+
+def test_batch_of_a_tensor_is_refused():
+    with pytest.raises(InputError, match="PrivateRecords"):
+        PrivateBatch(X, 2)
 
 
 def test_batch_is_consumed_once():
@@ -238,6 +251,12 @@ def test_stated_kinds_decide_on_the_types_of_columns(columns):
         )
         assert handle.taken == ()
         assert handle.layout.dtypes == ("int64", "float64", "int64")[:n]
+
+
+def test_kinds_of_some_columns_of_a_table_are_refused():
+    frame, _ = age_frames()
+    with pytest.raises(InputError, match="kinds for each of the 3 columns"):
+        PrivateRecords(frame, kinds=KINDS[:2])
 
 
 def test_stated_kinds_decide_on_the_type_of_an_array():

@@ -131,8 +131,42 @@ def far_records_in_group(group):
 
 @pytest.mark.parametrize("group", [-1, 3])
 def test_groups_that_do_not_exist_are_refused_on_public_records(group):
-    with pytest.raises(InputError, match="groups from 0 to 2, got others"):
+    with pytest.raises(InputError, match="groups from 0 to 2, got groups outside"):
         released(far_records_in_group(group))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        pytest.param(lambda values, labels: values, "pair", id="no groups"),
+        pytest.param(lambda values, labels: (values, labels.float()), "float32", id="floats"),
+        pytest.param(lambda values, labels: (values, labels.tolist()), "list", id="list"),
+        pytest.param(lambda values, labels: (values, labels[:1]), "shape", id="one group"),
+        pytest.param(lambda values, labels: (values, labels[:, None]), "shape", id="a column"),
+    ],
+)
+def test_groups_of_another_form_are_refused_on_public_records(function, message):
+    with pytest.raises(InputError, match=message):
+        released(LabelledRows(function))
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.bool, torch.Tensor.int, torch.Tensor.byte])
+def test_groups_may_be_truth_values_or_integers_of_any_type(convert):
+    released(LabelledRows(lambda values, labels: (values, convert(values[:, 0] > 0))))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        pytest.param(3, "function of records", id="no function"),
+        pytest.param(lambda values: None, "return a tensor", id="no tensor"),
+        pytest.param(lambda values: values[:1], "flatten", id="one row"),
+        pytest.param(lambda values: values * 1j, "complex", id="complex rows"),
+    ],
+)
+def test_rows_of_another_form_are_refused_on_public_records(function, message):
+    with pytest.raises(InputError, match=message):
+        released(function)
 
 
 @pytest.mark.parametrize("group", [-1, 3])

@@ -50,7 +50,7 @@ from dpswd.budget.run_directory import Recovered, ResumePoint, RunDirectory, Sto
 from dpswd.budget.statement import RunStatement
 from dpswd.errors import BudgetExceededError, InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateRecords, check_handle
 from dpswd.release import Recorder, Releasing, check_same_records
 
 __all__ = ["NOISE_FREE", "Budget"]
@@ -647,10 +647,10 @@ class Budget(RunBudget):
         resume: bool = False,
     ) -> None:
         super().__init__(Target(target_epsilon, target_delta, accountant), shared_ledger)
-        if not isinstance(records, PrivateRecords):
+        check_handle(records)
+        if isinstance(queries, Releasing):
             raise InputError(
-                f"Expected PrivateRecords, got {type(records).__name__}; wrap them: "
-                f"PrivateRecords(X, y)."
+                f"Expected queries as a list, got one {type(queries).__name__}; pass [query]."
             )
         at_least(1, n_releases=n_releases)
         self.records = records
@@ -658,7 +658,7 @@ class Budget(RunBudget):
         self.n_planned = n_releases
         self.queries = list(queries)
         self.run_dir = Path(run_dir)
-        self._config = config
+        self._config = _as_yaml(config)
         self._resume_point: ResumePoint | None = None
         if not resume:
             Budget.check_free(run_dir)
@@ -693,7 +693,13 @@ class Budget(RunBudget):
     def __enter__(self) -> Self:
         """Calibrate the queries and open the ledger."""
         if not self.queries:
-            raise InputError("Expected at least one query in queries, got none.")
+            raise InputError("Expected at least one query in queries, got none; pass [query].")
+        for query in self.queries:
+            if not isinstance(query, Releasing):
+                raise InputError(
+                    "Expected queries of dpswd.queries, or a DPSlicedWassersteinLoss, in queries, "
+                    f"got {type(query).__name__}; leave it out."
+                )
         setting = RunSetting(
             self.run_dir,
             self.sample_size,
@@ -721,8 +727,8 @@ class Budget(RunBudget):
             return
         try:
             stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-            # Written and read once, so that both have the types of YAML.
-            current = yaml.safe_load(yaml.safe_dump(dict(self._config)))
+            # Read as the file is, so that both have the types of YAML.
+            current = yaml.safe_load(self._config)
         except yaml.YAMLError:
             return  # the ledger has the facts that the guarantee rests on
         for name, before, now in _differences(stored, current):
@@ -735,10 +741,24 @@ class Budget(RunBudget):
     def _write_config(self) -> None:
         """Write ``config.yaml``, if the method is described."""
         if self._config is not None:
-            text = yaml.safe_dump(dict(self._config), sort_keys=False)
+            text = self._config
             if self.target.is_noise_free:
                 text = f"# {NOISE_FREE}\n{text}"
             atomic_write(self.run_dir / "config.yaml", text.encode())
+
+
+def _as_yaml(config: Mapping[str, Any] | None) -> str | None:
+    """Return a config as YAML, ``None`` for none; refuse what YAML cannot hold."""
+    if config is None:
+        return None
+    try:
+        text: str = yaml.safe_dump(dict(config), sort_keys=False)
+    except yaml.YAMLError as error:
+        raise InputError(
+            f"Expected config of plain values, got a value that YAML cannot hold ({error}); "
+            "convert it to a number, a text, a list or a dictionary of these."
+        ) from None
+    return text
 
 
 def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
