@@ -500,9 +500,9 @@ def _checked_kinds(kinds: Sequence[str], shape: tuple[int, ...]) -> list[str]:
 
 
 def _check_columns(name: str, count: int, shape: tuple[int, ...]) -> None:
-    """Refuse a list of ``count`` facts of columns that does not fit records of a shape.
+    """Refuse ``count`` facts of columns that do not fit records of a shape.
 
-    It fits if records are vectors of this length.
+    They fit if records are vectors of this length.
     """
     if len(shape) != 1:
         raise InputError(
