@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,8 @@ def export(
     """Write synthetic records and their classes to a file or a folder.
 
     Records are in the caller's format. ``.npz`` has arrays ``data``, ``targets`` and ``columns``
-    (names, of a table), ``.csv`` the class as its last column; a folder gets one PNG per image in
-    class folders.
+    (names, of a table). A table in another file has the class as its last column, ``class``, or the
+    name that it has in the private table. A folder gets one PNG per image in class folders.
 
     Args:
         path: File that ends in ``.npz``, or in ``.csv``, ``.parquet`` or ``.feather`` for rows; or
@@ -177,16 +177,26 @@ def _write_table(path: Path, values: Array, classes: Any, layout: Layout) -> Non
         names = list(layout.columns)
         columns = layout.typed(values)
     if classes is not None:
-        if any(
-            "\n" in name or "\r" in name for name in map(str, set(np.asarray(classes).tolist()))
-        ):
+        class_names = map(str, set(np.asarray(classes).tolist()))
+        if any("\n" in name or "\r" in name for name in class_names):
             raise InputError(
                 f"Expected names of classes without line breaks in {path.name}, got one with; "
                 "write FILE.npz."
             )
-        names.append(layout.target or "class")
+        names.append(_name_of_classes(names, layout))
         columns.append(np.asarray(classes))
     write_csv(path, names, columns, layout.separator)
+
+
+def _name_of_classes(columns: Iterable[Any], layout: Layout) -> str:
+    """Return the name of the column of classes, which no other column has.
+
+    It is that of the private table, else ``class``, with underscores where it is taken: ``class_``.
+    """
+    name = layout.target or "class"
+    while name in map(str, columns):
+        name += "_"
+    return name
 
 
 def _write_arrow(path: Path, records: Any, classes: Any, layout: Layout) -> None:
@@ -197,7 +207,7 @@ def _write_arrow(path: Path, records: Any, classes: Any, layout: Layout) -> None
     frame = pd.DataFrame(records, copy=True)
     frame.columns = frame.columns.map(str)
     if classes is not None:
-        frame[layout.target or "class"] = np.asarray(classes)
+        frame[_name_of_classes(frame.columns, layout)] = np.asarray(classes)
     content = io.BytesIO()
     if path.suffix == ".parquet":
         frame.to_parquet(content, index=False)

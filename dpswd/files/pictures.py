@@ -46,6 +46,8 @@ _COLOURS = {
     "source": "0.6",
     "synthetic target": "tab:red",
 }
+# Names of columns and categories may have dollar signs, between which matplotlib reads formulas.
+_AS_IT_IS = {"parse_math": False}
 # Part of the values in one bin of a histogram, from which on its axis is logarithmic.
 _MOST_IN_A_BIN = 0.8
 _HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR
@@ -223,9 +225,9 @@ def _mark_cells(axes: Any, column: Column) -> None:
     step = math.ceil(len(ticks) / _MOST_TICKS)
     marks = ticks[::step]
     names = [textwrap.shorten(name, _TICK_WIDTH, placeholder="...") or name for _, name in marks]
-    style: dict[str, Any] = {}
+    style: dict[str, Any] = dict(_AS_IT_IS)
     if len(names) > 2 and len("".join(names)) > _TICK_WIDTH:
-        style = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+        style |= {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
     axes.set_xticks([number for number, _ in marks], names, **style)
 
 
@@ -297,7 +299,7 @@ def draw_columns(
             axes.set_yscale("log")
             title_mark = " (log)"
         name = names[column] if names else f"column {column}"
-        axes.set_title(_title(name, title_mark), fontsize=11)
+        axes.set_title(_title(name, title_mark), fontsize=11, **_AS_IT_IS)
         axes.locator_params(axis="x", nbins=_MOST_STEPS)
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities

@@ -52,6 +52,18 @@ def test_rows_become_a_table_with_the_types_of_its_columns(tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "x.csv").drop(columns="class"), FRAME)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_named_class_is_beside_the_classes(tmp_path, ending):
+    layout = Layout(dtypes=("int64", "float64"), columns=("class", "class_"))
+    frame = FRAME.set_axis(["class", "class_"], axis=1)
+    path = tmp_path / f"x.{ending}"
+    export(path, frame, ["a", "b", "b", "a"], layout)
+    table = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
+    assert list(table) == ["class", "class_", "class__"]
+    assert table["class"].tolist() == [0, 1, 2, 3]
+    assert table["class__"].tolist() == ["a", "b", "b", "a"]
+
+
 def test_rows_without_names_become_a_table_of_numbered_columns(tmp_path):
     export(tmp_path / "y.csv", np.eye(2))
     assert (tmp_path / "y.csv").read_text().splitlines() == ["0,1", "1.0,0.0", "0.0,1.0"]

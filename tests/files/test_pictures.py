@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dpswd.columns import Table
@@ -138,3 +139,18 @@ def test_dates_and_categories_of_columns_lie_apart():
         assert page.x0 <= box.x0 < box.x1 <= page.x1, text
     for (text, box), (other, other_box) in itertools.combinations(texts, 2):
         assert not box.overlaps(other_box), (text, other)
+
+
+def test_dollar_signs_in_names_of_columns_and_categories_are_no_formulas(tmp_path):
+    # A control: matplotlib reads the same text as a formula, which it cannot parse.
+    canvas = FigureCanvasAgg(Figure())
+    canvas.figure.subplots().set_title("price_$_per_$")
+    with pytest.raises(ValueError, match="_per_"):
+        canvas.draw()
+    table = Table.of({"price_$_per_$": {"kind": "nominal", "categories": ["$_$", "$^$"]}})
+    rows = np.array([[0.0], [1.0], [2.0]])
+    picture = draw_columns({"synthetic": rows}, table.names, table)
+    axes = picture.axes[0]
+    assert axes.get_title() == "price_$_per_$"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["$_$", "$^$", "other"]
+    save_columns(tmp_path / "columns.png", {"synthetic": rows}, table.names, table)
