@@ -6,6 +6,7 @@ a claim. Nothing here imports torch, so that ``dpswd --help`` is quick.
 """
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     arguments = list(argv)
+    _write_any_character()
     words: Callable[[str], str] = in_options
     if arguments[:1] == ["fit"]:
         words = in_options_of_fit
@@ -110,6 +112,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         null_device = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null_device, sys.stdout.fileno())
         return FAILED
+    except OSError as error:
+        if error.filename is None:  # no file that the user could change
+            raise
+        return _status_of(_refused_file(error), words)
+
+
+def _write_any_character() -> None:
+    """Let stdout escape characters that its encoding lacks, as stderr does.
+
+    For example, Latin-1 has no Greek letter mu, and UTF-8 no byte of a file name in Latin-1.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _refused_file(error: OSError) -> InputError:
+    """Return the error of a file that the system does not let the command use."""
+    return InputError(
+        f"Expected to read or write {error.filename}, got: {error.strerror}; check the path and "
+        "its permissions."
+    )
 
 
 def _status_of(error: DpswdError, words: Callable[[str], str]) -> int:

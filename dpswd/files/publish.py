@@ -158,7 +158,8 @@ def publish(
             model.save(partial / GENERATOR)
         report = write_files(partial, title=report.title)  # shows the pictures of this bundle
         contents = replace(contents, files=(*contents.files, *_top_level_files(partial)))
-        atomic_write(partial / CARD, card(report, contents, licence).encode())
+        text = card(report, contents, licence)
+        atomic_write(partial / CARD, text.encode(errors="replace"))  # as the report
         manifest = _seal(partial, report)
         partial.rename(out)
     except BaseException:

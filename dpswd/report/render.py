@@ -61,7 +61,8 @@ def write_files(run_dir: str | Path, *, title: str | None = None) -> Report:
         "report.json": report_json(report),
     }
     for name, text in texts.items():
-        atomic_write(Path(run_dir) / name, text.encode())
+        # A name of a directory may have bytes that are not UTF-8: each becomes "?".
+        atomic_write(Path(run_dir) / name, text.encode(errors="replace"))
     return report
 
 

@@ -1,12 +1,13 @@
 """The command line: table of commands, exit status, one line of error, --help."""
 
+import os
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
-from factories import answer, refused
+from factories import answer, make_run, refused
 
 from dpswd import __version__
 from dpswd.commands.main import COMMANDS, EXAMPLES, main
@@ -139,6 +140,24 @@ def test_warnings_are_one_line_without_source(monkeypatch, capsys):
     assert main(["configs"]) == 0
     assert capsys.readouterr().err == "Warning: be careful\n"
     assert warnings.showwarning is showwarning
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_character_that_the_terminal_lacks_is_escaped(tmp_path, encoding):
+    run = make_run(tmp_path / "run")
+    command = [sys.executable, "-m", "dpswd", "report", str(run)]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    result = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert rb"\u03bc = " in result.stdout
+
+
+def test_a_file_that_the_system_refuses_is_one_line(tmp_path, monkeypatch, capfd):
+    # A name that is too long stands for a directory without permissions, which root may read.
+    monkeypatch.chdir(tmp_path)
+    name = 300 * "x"
+    line = refused(capfd, "generate", "digits", "--out", name)
+    assert f"{name}/ledger.jsonl, got: File name too long; check the path" in line
 
 
 def test_an_existing_picture_is_named_by_its_own_option(capfd, tmp_path):

@@ -1,8 +1,10 @@
 """The report as HTML, Markdown and files: banner, escaping, order, snippet."""
 
 import json
+import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from factories import ROWS, SKETCH, make_run
@@ -54,6 +56,15 @@ def test_text_from_files_is_escaped(tmp_path):
 FIXED_SEED = (SKETCH.replace(noise_seed=1), 1000, 1)
 CLT = (ROWS.replace(bound="clt", failure_prob=1e-8), 1000, 5)
 HANDED = {"header": {"records": HANDED_OVER}}
+
+
+def test_a_directory_whose_name_is_not_utf8_can_be_reported(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/m\xe4rz"))
+    html, markdown = pages(make_run(path))
+    assert "Privacy report: m?rz" in html
+    assert "Privacy report: m?rz" in markdown
+    content = json.loads((path / "report.json").read_text())
+    assert content["title"] == "Privacy report: m?rz"
 
 
 def test_sound_run_has_no_banner(tmp_path):
