@@ -21,12 +21,16 @@ def read_facts(path: Path) -> dict[str, Any]:
     Raises:
         InputError: If the file cannot be read.
     """
-    if not path.exists():
-        raise InputError(f"Expected a file of columns at {path}, got no such file; check the path.")
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
-        raise InputError(f"Expected a file of columns at {path}, got none that is text.") from None
+    except OSError as error:
+        raise InputError(
+            f"Expected a file of columns at {path}, got: {error.strerror}; check the path."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            f"Expected a file of columns at {path}, got text that is not UTF-8; save it in UTF-8."
+        ) from None
     if path.suffix.lower() in (".yaml", ".yml"):
         return _facts_of_yaml(text, path)
     return _facts_of_csv(text, path)
@@ -46,7 +50,10 @@ def _facts_of_yaml(text: str, path: Path) -> dict[str, Any]:
     except yaml.YAMLError:
         content = None
     if not isinstance(content, dict) or not content:
-        raise InputError(f"Expected names of columns with their facts in {path}, got other YAML.")
+        raise InputError(
+            f"Expected names of columns with their facts in {path}, as in age: {{low: 0, "
+            "high: 120}, got other YAML; correct it."
+        )
     return content
 
 
@@ -86,6 +93,8 @@ def _yes_or_no(name: str, value: Any) -> bool:
 
 def _missing(name: str, value: Any) -> bool | str:
     """Return whether cells may be missing, or the text of a missing cell."""
+    if value is None:
+        return False
     text = str(value).strip()
     return _YES_OR_NO.get(text.lower(), text)
 
@@ -118,7 +127,7 @@ def _decimals(name: str, value: Any) -> int | None:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a fact that is text; blanks around it have no meaning."""
+    """Return a fact that is text, unchanged: a blank may be a mark between thousands."""
     if not isinstance(value, str):
         raise InputError(f"Expected text as a fact of column {name}, got {value!r}.")
     return value

@@ -45,6 +45,7 @@ _REMEDIES = {
     ".xlsx": "save the sheet as .csv",
     ".xls": "save the sheet as .csv",
     ".ods": "save the sheet as .csv",
+    ".tsv": "rename it to .csv, whose cells may be separated by tabs",
     ".zip": "unpack it",
     ".gz": "unpack it",
     ".tar": "unpack it",
@@ -226,6 +227,10 @@ def _reader_of(path: Path) -> _Reader:
     suffix = path.suffix.lower()
     if path.is_dir():
         _refuse_run(path)
+        if suffix in ARROW_FORMATS:
+            raise InputError(
+                f"Expected one file, got {path}, a folder; write its parts as one {suffix} file."
+            )
         suffix = ".npz" if has_arrays(path) else ""
     elif not suffix:
         suffix = path.name

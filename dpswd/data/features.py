@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 from scipy.io import loadmat
+from scipy.io.matlab import MatReadError
 
-from dpswd._layout import Array
+from dpswd._arrays import Unreadable, convert
+from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
 __all__ = ["FeatureFile", "is_feature_file", "read_features"]
@@ -22,6 +24,7 @@ _SUFFIXES = (".csv", ".mat")
 # Names of the matrices in a ``.mat`` file, in the order in which they are looked for.
 _FEATURES = ("features", "feas", "fts", "X", "x")
 _LABELS = ("labels", "label", "y", "Y", "gnd")
+_NUMBERS = "biuf"  # kinds of NumPy that are numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +45,13 @@ def is_feature_file(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES
 
 
-def read_features(path: Path, *, labelled: bool) -> FeatureFile:
+def read_features(path: Path, *, labelled: bool, unreadable: Unreadable = "refuse") -> FeatureFile:
     """Read a file of features.
 
     Args:
         path: The file.
         labelled: Whether the classes are read. Of a private target they are not.
+        unreadable: ``"zero"`` maps a record with NaN or inf to zeros; ``"refuse"`` raises.
 
     Raises:
         InputError: If the file cannot be read, has no such matrices, or a line has another number
@@ -55,13 +59,18 @@ def read_features(path: Path, *, labelled: bool) -> FeatureFile:
     """
     try:
         if path.suffix.lower() == ".mat":
-            return _read_mat(path, labelled)
-        return _read_csv(path, labelled)
-    except (OSError, UnicodeDecodeError, NotImplementedError) as error:
+            read = _read_mat(path, labelled)
+        else:
+            read = _read_csv(path, labelled)
+    except (OSError, UnicodeDecodeError, NotImplementedError, MatReadError, csv.Error) as error:
         raise InputError(
             f"Expected a readable file of features at {path}, got {type(error).__name__}; write it "
             "again as .npz with the arrays features and labels."
         ) from None
+    if not len(read.values):
+        raise InputError(f"Expected records in {path}, got none.")
+    values = convert(read.values, Layout(), unreadable)
+    return FeatureFile(values.numpy(), read.labels)
 
 
 def _read_csv(path: Path, labelled: bool) -> FeatureFile:
@@ -82,9 +91,7 @@ def _read_csv(path: Path, labelled: bool) -> FeatureFile:
                 )
             rows.append(_numbers(entries[:-1], number, path))
             labels.append(entries[-1].strip())
-    if not rows:
-        raise InputError(f"Expected records in {path}, got an empty file.")
-    values = np.stack(rows)
+    values = np.array(rows)
     if not labelled:
         return FeatureFile(values, None)
     return FeatureFile(values, np.array(labels))
@@ -110,14 +117,18 @@ def _read_mat(path: Path, labelled: bool) -> FeatureFile:
             f"Expected a .mat file of MATLAB at {path}, got another file; check the path."
         ) from None
     values = _matrix(content, _FEATURES, path)
-    if values.ndim != 2:
+    if values.ndim != 2 or values.dtype.kind not in _NUMBERS:
         raise InputError(
-            f"Expected features (n, d) in {path}, got an array of shape {values.shape}."
+            f"Expected features (n, d) as a full matrix of numbers in {path}, got {values.dtype} "
+            f"of shape {values.shape}; save a full matrix."
         )
-    values = values.astype(np.float32)
     if not labelled:
         return FeatureFile(values, None)
     labels = _matrix(content, _LABELS, path).reshape(-1)
+    if labels.dtype.kind not in _NUMBERS or not np.array_equal(labels, np.rint(labels)):
+        raise InputError(
+            f"Expected whole numbers as classes in {path}, got others; save a number of each class."
+        )
     if len(labels) != len(values):
         raise InputError(
             f"Expected a class for each of the {len(values)} rows of {path}, got {len(labels)}."

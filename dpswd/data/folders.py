@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,7 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
     classes = _class_folders(path, listing, options)
     is_flat = classes == ["."]
-    has_labels = options.labelled and len(classes) >= options.min_classes and not is_flat
+    has_labels = len(classes) >= options.min_classes and not is_flat
     form = _form_of(path, listing.images, options)
     check_record_size((form.channels, form.size, form.size), "state a smaller size")
     public_facts: dict[str, Any] = {}
@@ -109,7 +110,7 @@ class _Listing:
     """What lies below a folder, as sorted relative paths."""
 
     images: list[str]
-    folders: list[str]  # innermost ones; ["."] for a folder without folders
+    folders: list[str]  # those without folders in them; ["."] for a folder without folders
     other_types: list[str]  # endings of files that are no images
     has_hidden_images: bool
 
@@ -134,16 +135,21 @@ class _Form:
 
 
 def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[str]:
-    """Return the folders of the classes; refuse images in other folders."""
+    """Return the folders of the classes; refuse images in other folders.
+
+    There are none without labels, where images may be in any folder.
+    """
+    if not options.labelled:
+        return []
     if options.classes is None:
-        folders = listing.folders
+        folders = sorted(map(_composed, listing.folders))
         place = "the innermost folders (the classes)"
         if options.unit is not None:
             folders = sorted({_class_of(image, options) for image in listing.images})
             place = "folders of persons within folders of classes"
     else:
         names = as_classes(options.classes, min_classes=options.min_classes)
-        folders = [str(name) for name in names]
+        folders = [_composed(str(name)) for name in names]
         place = f"the folders {', '.join(folders)}"
     known = set(folders)
     for image in listing.images:
@@ -170,7 +176,16 @@ def _class_of(image: str, options: ReadOptions) -> str:
     folder = PurePosixPath(image).parent
     if options.unit is not None:
         folder = folder.parent
-    return folder.as_posix()
+    return _composed(folder.as_posix())
+
+
+def _composed(name: str) -> str:
+    """Return the name of a folder with composed letters.
+
+    An archive that was made on a Mac has an a and two dots for the letter that other systems, and
+    keyboards, write as one character.
+    """
+    return unicodedata.normalize("NFC", name)
 
 
 def _unit_names(images: Sequence[str], options: ReadOptions) -> tuple[str, ...] | None:

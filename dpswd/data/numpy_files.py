@@ -154,7 +154,7 @@ def _train_part(path: Path, loaders: Loaders, options: ReadOptions) -> _Part:
         if options.labelled:
             labels = next((label for label in label_names if label in loaders), None)
         return _Part(name, labels)
-    names = ", ".join(loaders)[:_MAX_MESSAGE]
+    names = ", ".join(loaders)[:_MAX_MESSAGE] or "no array"
     raise InputError(f"Expected an array 'features' or 'images' in {path}, got {names}; rename it.")
 
 

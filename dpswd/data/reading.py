@@ -65,11 +65,17 @@ class ReadOptions:
         choice(("refuse", "zero"), unreadable=self.unreadable)
         if self.columns is not None:
             check_unreadable(self.unreadable)
-        if self.columns is not None and self.target in self.columns.names:
+        if self.unit is not None and self.unit == self.target:
             raise InputError(
-                f"Expected facts of other columns than the target {self.target}, got facts of it, "
-                "too; take it out of the facts."
+                "Expected different columns as target (--target) and unit (--unit), got "
+                f"{self.unit!r} for both; the unit names the person, the target the class."
             )
+        for option, name in (("target", self.target), ("unit", self.unit)):
+            if self.columns is not None and name in self.columns.names:
+                raise InputError(
+                    f"Expected facts of other columns than the {option} {name}, got facts of it, "
+                    "too; take it out of the facts."
+                )
         if self.unit is None and self.per_unit != 1:
             raise InputError(
                 f"Expected unit (--unit) with per_unit={self.per_unit!r}, got none; "
@@ -95,12 +101,13 @@ class ReadRecords:
         values: Records (N, *sample_shape), in memory or on disk.
         labels: Their classes, or ``None``.
         layout: Format in which synthetic records are returned.
-        kinds: Kinds of the columns of a table, by their entries. They are public only if they are
-            stated, or taken with a line on the screen.
+        kinds: Kinds of the columns of a table, guessed from their entries. They are private until
+            they are stated, or a line on the screen says that they are taken.
         notices: Lines about facts that were taken from the records, other than the classes.
         note: Line about what was read.
         files: Names of the files of images.
-        columns: Names of the columns of a table, or of an array beside which they are written.
+        columns: Names of the columns: those of a table, or the array ``columns`` of an ``.npz``
+            file.
         unit_names: Name of the unit of every record (N,), if units were asked for.
         test: Public records for evaluation, if they were asked for and there are any.
     """
@@ -228,8 +235,8 @@ def damaged_as_input_error(
 
     Args:
         path: The file.
-        reason: What is said of the file. Errors of tables have parts of cells in their text, those
-            of NumPy do not.
+        reason: What is wrong with the file, for the message; by default, the text of the error.
+            It is stated for tables, whose errors have parts of cells in their text.
         remedy: What to do.
     """
     try:
@@ -244,6 +251,7 @@ def damaged_as_input_error(
     except _DAMAGED as error:
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror
+            remedy = "check the path and its permissions"
         if not reason:
             reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
         if _OBJECTS in reason:

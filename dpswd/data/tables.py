@@ -274,8 +274,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 
 def _reader(file: TextIO) -> Any:
-    """Return the reader of the cells of a file, by the separator of its first line."""
-    separator = _separator_of_line(file.readline())
+    """Return the reader of the cells of a file, from its start."""
+    separator = _separator_in(file)
     file.seek(0)
     return csv.reader(file, delimiter=separator)
 
@@ -283,11 +283,12 @@ def _reader(file: TextIO) -> Any:
 def _separator(path: Path) -> str:
     """Return the separator of the cells of a file."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        return _separator_of_line(file.readline())
+        return _separator_in(file)
 
 
-def _separator_of_line(first_line: str) -> str:
-    """Return the separator that the first line of a table has most often."""
+def _separator_in(file: TextIO) -> str:
+    """Return the separator that the first line with text has most often."""
+    first_line = next((line for line in file if line.strip()), "")
     return separator_of(first_line, SEPARATORS)
 
 
@@ -370,7 +371,8 @@ def _labels(cells: Sequence[str], options: ReadOptions, path: Path, n_above: int
     keys = [label_key(cell) for cell in cells]
     stated_keys: set[Key] = set()
     if options.classes is not None:
-        stated_keys.update(label_key(name) for name in as_classes(options.classes))
+        names_of_classes = as_classes(options.classes, min_classes=options.min_classes)
+        stated_keys.update(map(label_key, names_of_classes))
     for position, (cell, key) in enumerate(zip(cells, keys, strict=True), n_above):
         is_missing = cell.strip().lower() in EMPTY_CELLS and key not in stated_keys
         if is_missing and not options.missing_is_class:

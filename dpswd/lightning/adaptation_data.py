@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from dpswd._labels import MIN_CLASSES
 from dpswd._layout import Array
 from dpswd._validate import at_least, stated_at_least
 from dpswd.adaptation.reading import Source, Target, read_records, read_source
@@ -213,8 +214,9 @@ class AdaptationData(L.LightningDataModule):
             if path is None:
                 source = read_source(self.source_name, **self._source_options)
             else:
-                read = read_features(path, labelled=True)
-                source = Source(read.values, cast(Array, read.labels), None)
+                unreadable = self._source_options["unreadable"]
+                file = read_features(path, labelled=True, unreadable=unreadable)
+                source = Source(file.values, cast(Array, file.labels), None)
             self._source = _Split.of(source, self.n_source)
         return self._source
 
@@ -250,7 +252,8 @@ class AdaptationData(L.LightningDataModule):
                 f"Expected no data.unit for {path.name}, a file of features without names of "
                 "persons, got one; pass an .npz file with an array that names them."
             )
-        values = read_features(path, labelled=False).values
+        unreadable = self._target_options["unreadable"]
+        values = read_features(path, labelled=False, unreadable=unreadable).values
         if values.shape[1:] != self.sample_shape:
             raise InputError(
                 f"Expected records of shape {self.sample_shape} in {self.target_name}, as in the "
@@ -340,9 +343,19 @@ class _Split:
     def of(cls, source: Source, limit: int | None) -> "_Split":
         """Split a source at random, by a fixed seed.
 
-        ``limit`` bounds the number of records.
+        Args:
+            source: The source.
+            limit: Most records that are used; ``None`` for all.
+
+        Raises:
+            InputError: If all records are of one class.
         """
         class_names, numbers = np.unique(source.labels, return_inverse=True)
+        if len(class_names) < MIN_CLASSES:
+            raise InputError(
+                f"Expected source records of at least {MIN_CLASSES} classes, got "
+                f"{len(source.labels)} of one class; pass records of all classes."
+            )
         records = torch.from_numpy(source.records).float()
         classes = torch.from_numpy(numbers).long()
         order = torch.randperm(len(records), generator=torch.Generator().manual_seed(0))

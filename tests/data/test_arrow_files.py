@@ -143,6 +143,14 @@ def test_what_does_not_fit_is_refused(tmp_path, options, message):
         read(write(tmp_path, ".parquet"), **options)
 
 
+def test_a_folder_of_parts_is_refused_as_such(tmp_path):
+    (tmp_path / "x.parquet").mkdir()
+    frame_of_parts = pd.DataFrame({"a": [1.0]})
+    frame_of_parts.to_parquet(tmp_path / "x.parquet" / "part-0.parquet")
+    with pytest.raises(InputError, match=r"Expected one file, got .*x\.parquet, a folder"):
+        read(tmp_path / "x.parquet")
+
+
 def test_a_damaged_file_is_refused(tmp_path):
     path = write(tmp_path, ".parquet")
     path.write_bytes(path.read_bytes()[:1000])

@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import struct
+import unicodedata
 from collections import Counter
 from contextlib import suppress
 
@@ -279,6 +280,21 @@ def test_a_folder_that_cannot_be_read_is_refused(folder, monkeypatch):
     monkeypatch.setattr(os, "scandir", denied)
     with pytest.raises(InputError, match=r"readable folder at .*dogs"):
         read(folder, size=4)
+
+
+def test_images_without_labels_may_be_in_any_folder(folder):
+    os.rename(folder / "cats" / "1.png", folder / "1.png")
+    with pytest.raises(InputError, match=r"got 1\.png"):
+        read(folder, size=4)
+    assert len(read(folder, size=4, labelled=False)) == 6
+
+
+def test_folders_that_a_mac_has_named_are_the_stated_classes(folder):
+    os.rename(folder / "cats", folder / unicodedata.normalize("NFD", "kätzchen"))
+    stated = unicodedata.normalize("NFC", "kätzchen")
+    handle = read(folder, size=4, classes=[stated, "dogs"])
+    assert opened(handle)[1].tolist() == [1, 1, 1, 1, 0, 0]
+    assert read(folder, size=4).classes == ["dogs", stated]
 
 
 def test_names_of_classes_that_are_no_utf8_are_refused(folder):

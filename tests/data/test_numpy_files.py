@@ -173,6 +173,7 @@ def test_a_pickle_is_not_loaded(tmp_path):
     [
         ("x.mat", r"x\.mat; convert it to one of these"),
         ("x.zip", r"x\.zip; unpack"),
+        ("x.tsv", r"x\.tsv; rename it to \.csv"),
         ("x", "got x; convert it to one of these"),
         ("none.npz", "check the path"),
     ],

@@ -1,6 +1,7 @@
 """What the readers of all files share."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpswd import InputError
@@ -23,3 +24,21 @@ def test_classes_that_are_left_out(tmp_path, capsys):
         assert read(path, labelled=False, **options).n_classes == 0
     assert read("digits", labelled=False).n_classes == 0
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_one_column_is_not_target_and_unit(tmp_path, ending):
+    path = tmp_path / f"x{ending}"
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    if ending == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    for facts in (None, {"a": {"low": 0, "high": 9}}):
+        with pytest.raises(InputError, match="'b' for both"):
+            read(path, columns=facts, target="b", unit="b")
+    facts = {name: {"low": 0, "high": 9} for name in ("a", "b")}
+    for option in ("target", "unit"):
+        with pytest.raises(InputError, match=f"than the {option} b, got facts of it"):
+            read(path, columns=facts, **{option: "b"})

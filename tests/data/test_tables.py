@@ -9,7 +9,7 @@ import pytest
 from factories import check_refusal, fuzz, opened
 from hypothesis import given
 
-from dpswd.data import read
+from dpswd.data import read, read_public
 from dpswd.errors import InputError
 
 TABLE = "age,weight,smokes,sick\n31,70.5,0,yes\n64,80,1,no\n50,,1,no\n"
@@ -125,6 +125,19 @@ def test_a_missing_entry_of_the_only_column_is_a_record(tmp_path):
         handle = table(tmp_path, f"a\n1\n{missing}\n3\n", unreadable="zero")
         assert opened(handle)[0].tolist() == [[1], [0], [3]]
     assert len(table(tmp_path, "a,b\n1,2\n\n3,4\n\n")) == 2  # lines between records of two columns
+
+
+def test_test_records_of_one_stated_class(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,x\n2,x\n")
+    options = {"target": "b", "classes": ["x"]}
+    assert read_public(tmp_path / "x.csv", **options, min_classes=1).classes == ["x"]
+    with pytest.raises(InputError, match="at least 2 classes"):
+        read_public(tmp_path / "x.csv", **options)
+
+
+def test_empty_lines_above_the_names_do_not_hide_the_separator(tmp_path):
+    (tmp_path / "x.csv").write_text("\n\na;b\n1;2\n3;4\n")
+    assert opened(read(tmp_path / "x.csv"))[0].tolist() == [[1, 2], [3, 4]]
 
 
 def test_labels_in_a_table_are_read_one_by_one(tmp_path):

@@ -54,6 +54,8 @@ def test_rows_become_a_table_with_the_types_of_its_columns(tmp_path):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_column_named_class_is_beside_the_classes(tmp_path, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
     layout = Layout(dtypes=("int64", "float64"), columns=("class", "class_"))
     frame = FRAME.set_axis(["class", "class_"], axis=1)
     path = tmp_path / f"x.{ending}"

@@ -379,7 +379,7 @@ def test_files_of_features_are_read_with_the_class_last(tmp_path):
         ("1,2,a\n1,zebra,b\n", "line 2"),
         ("1,2,a\n1,b\n", "Expected 3 entries in line 2"),
         ("1,2,a\n\n1,2,b\n", "line 2"),
-        ("", "empty file"),
+        ("", "got none"),
     ],
 )
 def test_lines_of_features_that_do_not_fit_are_named_without_their_entries(tmp_path, text, words):
