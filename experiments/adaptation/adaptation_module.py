@@ -9,7 +9,6 @@ directories, and a cell that is finished is not run again.
 The sizes of Office-31 and VisDA-2017 are run on random numbers, for time and memory.
 """
 
-import resource
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from dpswd.data import data_root, read_public
 from dpswd.estimators.adapter import PrivateAdapter
 from experiments import cells
 from experiments.adaptation.pairs import OFFICE
+from experiments.benchmarks.measure import usage_of
 from experiments.commands import fit
 from experiments.results import Result, Row
 
@@ -121,7 +121,9 @@ def run_cell(cell: Cell, directory: Path, data: Path | None, *, quick: bool) -> 
     }
 
 
-def train(config: str, source: str, target: str, directory: Path, options: Sequence[str]) -> None:
+def train(
+    config: str, source: str, target: str, directory: Path | str, options: Sequence[str]
+) -> None:
     """Train by a config on a pair.
 
     Raises:
@@ -179,9 +181,10 @@ def scaled(images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def time_full_size(name: str, directory: Path, *, quick: bool) -> Row:
-    """Run a config at full size on random numbers, for time and memory.
+    """Run a config on random numbers of the size of its data set, in a process of its own.
 
-    The size is that of its data set.
+    Returns:
+        Seconds of the processor, and the largest memory of the process.
     """
     n_source, n_target, n_classes = FULL_SIZES[name]
     if quick:
@@ -196,19 +199,27 @@ def time_full_size(name: str, directory: Path, *, quick: bool) -> Row:
     np.savez(source, features=rows, labels=labels)
     np.savez(target, features=generator.random((n_target, N_FEATURES), dtype=np.float32))
     del rows
-    started = time.monotonic()
     options = ["--trainer.max_steps", str(QUICK_STEPS)] if quick else []
-    train(f"{name}_adaptation", str(source), str(target), directory / "run", options)
-    seconds = time.monotonic() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    run_directory = str(directory / "run")
+    usage = usage_of(
+        f"""
+from experiments.adaptation.adaptation_module import train
+
+def before():
+    pass
+
+def work():
+    train("{name}_adaptation", {str(source)!r}, {str(target)!r}, {run_directory!r}, {options})
+"""
+    )
     source.unlink()
     target.unlink()
     return {
         "config": f"{name}_adaptation",
         "n_source": n_source,
         "n_target": n_target,
-        "seconds": round(seconds, 1),
-        "peak_gib": round(peak, 2),
+        "cpu_seconds": round(usage.cpu_seconds, 1),
+        "peak_gib": round(usage.peak_bytes / 2**30, 2),
     }
 
 

@@ -198,6 +198,6 @@ def adaptation_sizes(result: Result) -> str:
     table.text("config", "config")
     table.number("source records", "n_source", form=",")
     table.number("target records", "n_target", form=",")
-    table.number("seconds", "seconds", form=".0f")
+    table.number("seconds of a core", "cpu_seconds", form=".0f")
     table.number("peak memory, GiB", "peak_gib", form=".1f")
     return with_origin(table, result, rows)
