@@ -181,7 +181,9 @@ def scaled(images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def time_full_size(name: str, directory: Path, *, quick: bool) -> Row:
-    """Run a config on random numbers of the size of its data set, in a process of its own.
+    """Run a config on random numbers of the size of its data set.
+
+    It runs in a process of its own.
 
     Returns:
         Seconds of the processor, and the largest memory of the process.
