@@ -5,6 +5,7 @@ Size and channels of private images are those of the public source, never taken 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
@@ -15,11 +16,20 @@ from dpswd._layout import Array, column_order
 from dpswd._progress import say
 from dpswd.columns import Coding, Table
 from dpswd.data import read_public
+from dpswd.data.reading import find_path
 from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
 from dpswd.records import Records
 
-__all__ = ["Labelled", "Source", "Target", "read_records", "read_source", "read_test"]
+__all__ = [
+    "Labelled",
+    "Source",
+    "Target",
+    "read_records",
+    "read_source",
+    "read_test",
+    "refuse_common_records",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +79,27 @@ class Labelled:
     values: Array
     records: Records
     classes: list[Any]
+
+
+def refuse_common_records(source: str, target: str, root: str | Path | None) -> None:
+    """Refuse records that are public and private at once.
+
+    A classifier is trained on the records of the source without noise.
+
+    Raises:
+        InputError: If source and target are one path, or one of them lies in the other.
+    """
+    paths = [find_path(data, root) for data in (source, target)]
+    resolved = [path.resolve() for path in paths if path is not None]
+    if len(resolved) < len(paths):  # a benchmark, which is public, or a wrong path
+        return
+    public, private = resolved
+    if public.is_relative_to(private) or private.is_relative_to(public):
+        raise InputError(
+            f"Expected a public source and other, private records as the target, got {source} and "
+            f"{target}, which have records in common; pass public records as the source, since a "
+            "classifier is trained on them without noise."
+        )
 
 
 def read_source(

@@ -108,11 +108,12 @@ def run(arguments: Namespace) -> dict[str, Any]:
     import numpy as np
 
     from dpswd._distributed import Processes
-    from dpswd.adaptation.reading import read_records, read_source
+    from dpswd.adaptation.reading import read_records, read_source, refuse_common_records
     from dpswd.columns import Table
     from dpswd.data.tables import target_of
     from dpswd.estimators.adapter import PrivateAdapter
 
+    refuse_common_records(arguments.source, arguments.private, arguments.root)
     size = options.pop("size", None)
     channels = options.pop("channels", None)
     label_column = options.pop("target", None)

@@ -14,7 +14,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpswd._labels import MIN_CLASSES
 from dpswd._layout import Array
 from dpswd._validate import at_least, stated_at_least
-from dpswd.adaptation.reading import Source, Target, read_records, read_source
+from dpswd.adaptation.reading import (
+    Source,
+    Target,
+    read_records,
+    read_source,
+    refuse_common_records,
+)
 from dpswd.data.features import read_features
 from dpswd.data.reading import find_path
 from dpswd.errors import InputError
@@ -148,6 +154,7 @@ class AdaptationData(L.LightningDataModule):
         at_least(1, batch_size=batch_size, n_releases=n_releases, per_unit=per_unit)
         at_least(0, first_release=first_release)
         stated_at_least(1, release_size=release_size, n_target=n_target)
+        refuse_common_records(source, target, root)
         stated_at_least(_LEAST_SOURCE, n_source=n_source)
         check_amounts(augment or {})
         self.source_name = source

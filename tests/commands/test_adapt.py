@@ -1,6 +1,8 @@
 """``dpswd adapt`` and ``dpswd predict``: what a user without Python meets."""
 
 import csv
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from factories import answer, refused, untouched, write_images
 
 from dpswd import PrivateAdapter
 from dpswd.commands.main import main
+from dpswd.errors import InputError
+from dpswd.lightning.adaptation_data import AdaptationData
 
 DIM = 6
 
@@ -50,6 +54,31 @@ def made(tmp_path_factory):
 def folder(made, monkeypatch):
     monkeypatch.chdir(made)
     return made
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("source.npz", "source.npz"),
+        ("source.npz", "./link/source.npz"),
+        ("images", "images"),
+        ("images", "images/ward"),
+        ("images/ward", "images"),
+    ],
+)
+def test_private_records_are_no_public_source(folder, capfd, tmp_path, monkeypatch, source, target):
+    """A classifier is trained on the source without noise."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(folder / "source.npz", "source.npz")
+    Path("link").symlink_to(tmp_path, target_is_directory=True)
+    pixels = np.arange(64).reshape(8, 8)
+    names = [f"images/ward/{name}/{number}.png" for name in "ab" for number in range(3)]
+    write_images(tmp_path, dict.fromkeys(names, pixels))
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert "without noise" in refused(capfd, "adapt", source, target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    with pytest.raises(InputError, match="records in common"):
+        AdaptationData(source, target)
 
 
 BARE = ("source.npz", "target_bare.npz")
