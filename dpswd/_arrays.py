@@ -46,9 +46,11 @@ def as_array(name: str, value: Any) -> Array:
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
             return np.ma.filled(value.astype(np.float64), np.nan)
         return np.asarray(value)
-    except (ValueError, TypeError, RuntimeError):  # lists of different lengths
+    except (ValueError, TypeError, RuntimeError):
         raise InputError(
-            f"Expected {name} as an array, all entries of one shape, got none; make them alike."
+            f"Expected {name} as an array, all entries of one shape, got a {type(value).__name__} "
+            "that NumPy cannot convert; make its entries alike, and pass dense tensors without "
+            "a gradient."
         ) from None
 
 

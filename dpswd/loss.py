@@ -98,6 +98,13 @@ class Release:
         Raises:
             InputError: If the dictionary is not the state of a release of a loss.
         """
+        entries = {"values", "projections", "mechanism"}
+        if not isinstance(state, dict) or not entries <= set(state):
+            raise InputError(
+                f"Expected the state of a release, with the entries {', '.join(sorted(entries))}, "
+                f"got a {type(state).__name__} without one of them; pass the result of "
+                "state_dict()."
+            )
         mechanism = mechanism_from_dict(state["mechanism"])
         if not isinstance(mechanism, ProjectionMechanism):
             raise InputError(
@@ -504,8 +511,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
 
     def _records_of(self, batch: PrivateBatch) -> PrivateRecords:
         """Return the records of a batch that fits the mechanism, and mark it as released."""
-        records = batch.consume()
         mechanism = self.mechanism
+        records = batch.records
+        if records is None:
+            return batch.consume()  # refuses the empty batch
         if len(batch) != mechanism.batch_size:
             raise InputError(
                 f"Expected batch_size={mechanism.batch_size} as the mechanism, got {len(batch)}; "
@@ -513,9 +522,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
         if mechanism.n_classes not in (None, records.n_classes):
             raise InputError(
-                f"Expected n_classes={records.n_classes} as the records, got {mechanism.n_classes}."
+                f"Expected n_classes={records.n_classes} as the records, got "
+                f"{mechanism.n_classes}; make it equal."
             )
-        return records
+        return batch.consume()
 
     def _check_handed_over(self, private: Tensor, row_function: RowFunction | None) -> None:
         """Check rows that the caller hands over; every rank has a part of them.

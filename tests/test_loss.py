@@ -261,6 +261,20 @@ def test_equal_slices_have_one_value_for_every_reduction():
     assert float(loss.distance(release, public)) == pytest.approx(float(slices.mean()), rel=1e-6)
 
 
+@pytest.mark.parametrize("state", [None, {}, {"values": torch.zeros(8, 4)}])
+def test_a_state_of_another_object_is_refused(state):
+    with pytest.raises(InputError, match="state of a release"):
+        Release.from_state_dict(state)
+
+
+def test_a_batch_that_was_refused_is_released_later():
+    handle = PrivateRecords(sample(12).float())
+    batch = PrivateBatch(handle, 12)
+    with pytest.raises(InputError, match="batch_size=8"):
+        booked(DPSlicedWassersteinLoss(rows_mechanism(sigma=0.1))).release(batch)
+    assert batch.consume() is handle
+
+
 def test_an_unknown_reduction_is_refused():
     with pytest.raises(InputError, match="reduction"):
         DPSlicedWassersteinLoss(wide_mechanism(), reduction="median")
@@ -395,7 +409,7 @@ def test_classes_of_a_row_function_outside_are_refused():
 
     loss = DPSlicedWassersteinLoss(quantiles_mechanism(n_classes=2))
     batch = batch_of(loss, PRIVATE, torch.zeros(8, dtype=torch.int64))
-    with pytest.raises(InputError, match="groups from 0 to 1, got others"):
+    with pytest.raises(InputError, match="groups from 0 to 1, got groups outside"):
         loss(batch, PUBLIC, ZEROS, rows=LabelledRows(two_classes_more))
     assert loss.n_releases == 0
     assert loss.recorder == []

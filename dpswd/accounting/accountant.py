@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -163,11 +164,7 @@ class PrivacyAccountant:
                 Nothing is added then.
         """
         at_least(1, sample_size=sample_size, n_releases=n_releases)
-        if not isinstance(mechanism, Mechanism):
-            raise InputError(
-                "Expected a ProjectionMechanism or a GaussianMechanism, "
-                f"got {type(mechanism).__name__}."
-            )
+        check_mechanism(mechanism)
         mechanism.check_calibrated()
         if mechanism.batch_size is not None and mechanism.batch_size > sample_size:
             sizes = f"batch_size={mechanism.batch_size} and sample_size={sample_size}"
@@ -517,8 +514,17 @@ class PrivacyAccountant:
         return total
 
 
+def check_mechanism(mechanism: Any) -> None:
+    """Raise an InputError unless a value is a mechanism."""
+    if not isinstance(mechanism, Mechanism):
+        raise InputError(
+            "Expected mechanism to be a ProjectionMechanism or a GaussianMechanism, got "
+            f"{type(mechanism).__name__}; pass the mechanism of the loss or query."
+        )
+
+
 def _has_open_tail(mechanism: Mechanism) -> bool:
-    """Whether a mechanism spends a tail that the accountant chooses."""
+    """Return whether a mechanism spends a tail that the accountant chooses."""
     return mechanism.spends_tail and mechanism.failure_prob is None
 
 
@@ -581,6 +587,6 @@ def _rate(mechanism: Mechanism, sample_size: int) -> float:
 
 
 def _is_subsampled(group: ReleaseGroup) -> bool:
-    """Whether the releases of a group read a part of the records."""
+    """Return whether the releases of a group read a part of the records."""
     mechanism, sample_size, _ = group
     return mechanism.batch_size is not None and mechanism.batch_size < sample_size

@@ -14,7 +14,7 @@ from dp_accounting import get_sigma_gaussian
 from scipy import optimize
 
 from dpswd._validate import positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup, check_mechanism
 from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
@@ -60,9 +60,9 @@ def calibrate_sigma(
     The budget is for ``n_releases`` releases of the mechanism together with ``spent``.
 
     Formal guarantee:
-        For the returned sigma the accountant computes at most the budget. It computes at least 99.5
-        % of it, unless
-        its number jumps there: to a refusal, for budgets with a mean privacy loss above 1e6.
+        For the returned sigma the accountant computes at most the budget, and at least 99.5 % of
+        it. It computes less where its number jumps there: to a refusal, for budgets with a mean
+        privacy loss above 1e6.
 
     Where every sigma keeps the budget, since delta exceeds the probability that a record is read at
     all, sigma is that of releases of all records, and a :class:`~dpswd.errors.PrivacyWarning` says
@@ -96,6 +96,7 @@ def calibrate_sigma(
         >>> round(sigma, 2)
         0.49
     """
+    check_mechanism(mechanism)
     target = _Target.of(target_epsilon, target_delta, target_mu)
     history: tuple[ReleaseGroup, ...] = ()
     if spent is not None:

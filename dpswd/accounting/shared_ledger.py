@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from dpswd._public_facts import ONE_RECORD
 from dpswd._validate import choice, positive, probability
-from dpswd.accounting.accountant import PrivacyAccountant, ReleaseGroup
+from dpswd.accounting.accountant import ACCOUNTANTS, PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
@@ -47,11 +47,11 @@ class SharedLedger(Ledger):
         """Create a shared ledger with a total budget, before the first of its runs."""
         positive(target_epsilon=target_epsilon)
         probability(target_delta=target_delta)
-        choice(("pld", "rdp"), accountant=accountant)
+        choice(ACCOUNTANTS, accountant=accountant)
         header = {
             "scope": "shared",
-            "target_epsilon": target_epsilon,
-            "target_delta": target_delta,
+            "target_epsilon": float(target_epsilon),  # numbers of NumPy are not JSON
+            "target_delta": float(target_delta),
             "accountant": accountant,
         }
         return super().create(path, header)

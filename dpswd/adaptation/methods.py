@@ -241,7 +241,13 @@ def resolve_method(method: Any, *, has_images: bool) -> Any:
         raise InputError(
             "Expected method with predict, got one without; append a classifier to the pipeline."
         )
-    return clone(method)
+    try:
+        return clone(method)
+    except TypeError:
+        raise InputError(
+            f"Expected method to be an estimator of scikit-learn, got {type(method).__name__}, "
+            "which has no get_params; derive it from sklearn.base.BaseEstimator."
+        ) from None
 
 
 def is_transport(method: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dpswd._json import plain_number
 from dpswd._validate import budget, choice, probability
-from dpswd.accounting.accountant import PrivacyAccountant
+from dpswd.accounting.accountant import ACCOUNTANTS, PrivacyAccountant
 from dpswd.accounting.calibrate import calibrate_sigma, planning_mu
 from dpswd.accounting.ledger import plan_of
 from dpswd.accounting.pld import LossTooLargeError
@@ -59,7 +59,7 @@ class Target:
         # Numbers of NumPy and fractions become floats, which the ledger holds as JSON.
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
-        choice(("pld", "rdp"), accountant=self.accountant)
+        choice(ACCOUNTANTS, accountant=self.accountant)
 
     @property
     def mu(self) -> float:

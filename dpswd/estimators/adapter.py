@@ -435,10 +435,11 @@ def _split(records: Array, y: Any, sample_domain: Any, unit_names: list[Any] | N
     domain = np.asarray(sample_domain)
     _check_length("y", np.asarray(y), len(records))
     _check_length("sample_domain", domain, len(records))
-    if domain.dtype.kind not in "if" or bool((domain == 0).any()):
+    is_number = domain.dtype.kind in "iuf"
+    if not is_number or not bool(((domain > 0) | (domain < 0)).all()):
         raise InputError(
             "Expected sample_domain > 0 (source) or < 0 (target) for every record, "
-            "got other values; use 1 and -1."
+            "got 0, NaN or no number; use 1 and -1."
         )
     is_source = domain > 0
     if is_source.all():

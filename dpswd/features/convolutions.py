@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dpswd.errors import InputError
 from dpswd.features.frequencies import dct_matrix, reference_spectrum
-from dpswd.features.maps import FeatureMap
+from dpswd.features.maps import FeatureMap, image_sides
 
 __all__ = ["RandomConvolutions"]
 
@@ -48,7 +48,7 @@ class RandomConvolutions(FeatureMap):
         seed: int = 0,
     ) -> None:
         super().__init__(sample_shape, centre=0.5)
-        channels, height, width = sample_shape
+        channels, height, width = image_sides(sample_shape)
         shrink = 2 ** len(widths)
         if not widths or height % shrink or width % shrink:
             raise InputError(

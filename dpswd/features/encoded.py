@@ -48,11 +48,17 @@ class EncodedRows(nn.Module):
 
     @torch.no_grad()
     def measure(self, records: Tensor) -> None:
-        """Set centre and radius from the present features of PUBLIC records (n, ...)."""
-        was_training = self.encoder.training
+        """Set centre and radius from the present features of PUBLIC records (n, ...).
+
+        The encoder runs in evaluation mode; each of its layers has its own mode again afterwards.
+        """
+        modes = [(layer, layer.training) for layer in self.encoder.modules()]
         self.encoder.eval()
-        features = self.encoder(records)
-        self.encoder.train(was_training)
+        try:
+            features = self.encoder(records)
+        finally:
+            for layer, is_training in modes:
+                layer.training = is_training
         self.centre.copy_(features.mean(0))
         distances = torch.linalg.vector_norm(features - self.centre, dim=1)
         self.radius.copy_(distances.quantile(_WITHIN_RADIUS).clamp(min=_LEAST_RADIUS))

@@ -9,8 +9,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from dpswd._validate import at_least
 from dpswd.errors import InputError
-from dpswd.features.maps import FeatureMap
+from dpswd.features.maps import FeatureMap, image_sides
 
 __all__ = ["DCT", "Frequencies", "dct_matrix", "reference_spectrum"]
 
@@ -61,9 +62,10 @@ class DCT(FeatureMap):
         radius: float = 1.0,
     ) -> None:
         super().__init__(sample_shape, centre, radius)
-        channels, height, width = sample_shape
+        channels, height, width = image_sides(sample_shape)
         side = min(height, width)
-        if not 1 <= size <= side:
+        at_least(1, size=size)
+        if size > side:
             raise InputError(f"Expected 1 <= size <= {side} (side of the image), got size={size}.")
         self.size = size
         self.dim = channels * size**2
@@ -135,12 +137,13 @@ class Frequencies(FeatureMap):
         centre: float = 0.5,
     ) -> None:
         super().__init__(sample_shape, centre, radius=1.0)
-        channels, height, width = sample_shape
+        channels, height, width = image_sides(sample_shape)
         self.size = size
         self.chroma_size = chroma_size or size
         side = min(height, width)
         for name, value in (("size", self.size), ("chroma_size", self.chroma_size)):
-            if not 1 <= value <= side:
+            at_least(1, **{name: value})
+            if value > side:
                 raise InputError(f"Expected 1 <= {name} <= {side} (the image's side), got {value}.")
         # The sizes alone decide on the index. It is made on the CPU where a caller asks for the
         # shapes of all tensors by torch.device("meta"), which cannot count frequencies.

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from dpswd._validate import at_least, positive, real
+from dpswd._validate import at_least, pairs, positive, real
 from dpswd.errors import InputError
 
 __all__ = ["Columns", "FeatureMap", "Flatten", "histogram"]
@@ -50,10 +50,17 @@ class FeatureMap(nn.Module):
         self, sample_shape: tuple[int, ...], centre: float = 0.0, radius: float = 1.0
     ) -> None:
         super().__init__()
+        if not isinstance(sample_shape, Sequence):
+            raise InputError(
+                f"Expected sample_shape as a tuple, got {sample_shape!r}; pass (d,) for vectors or "
+                "(channels, height, width) for images."
+            )
         at_least(1, **{f"sample_shape_{i}": side for i, side in enumerate(sample_shape)})
         positive(radius=radius)
         self.sample_shape = tuple(sample_shape)
         self.centre = real("centre", centre)
+        if not math.isfinite(self.centre):
+            raise InputError(f"Expected centre to be finite, got centre={self.centre}.")
         self.radius = radius
 
     @property
@@ -85,6 +92,21 @@ class FeatureMap(nn.Module):
     def inverse(self, rows: Tensor) -> Tensor:
         """Map rows (n, dim) that are not scaled to centred records ``(n, *sample_shape)``."""
         raise NotImplementedError
+
+
+def image_sides(sample_shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return channels, height and width of an image; refuse other shapes.
+
+    Raises:
+        InputError: If the shape is not (channels, height, width).
+    """
+    if len(sample_shape) != 3:
+        raise InputError(
+            "Expected sample_shape (channels, height, width) of images, got "
+            f"{tuple(sample_shape)}; pass (1, height, width) for grey ones."
+        )
+    channels, height, width = sample_shape
+    return channels, height, width
 
 
 class Flatten(FeatureMap):
@@ -132,6 +154,9 @@ class Columns(Flatten):
         low: Lower bounds (d,) in float64.
         width: Upper bounds minus lower bounds (d,) in float64.
 
+    Raises:
+        InputError: If bounds are no pairs of numbers, or a lower bound is not below the upper one.
+
     Example:
         >>> features = Columns([(0, 10), (-1, 1)])
         >>> features(torch.tensor([[5.0, 0.0], [10.0, 7.0]])).norm(dim=1)
@@ -139,8 +164,18 @@ class Columns(Flatten):
     """
 
     def __init__(self, bounds: Sequence[tuple[float, float]]) -> None:
-        super().__init__((len(bounds),), centre=0.5, radius=math.sqrt(len(bounds)) / 4)
-        low, high = torch.tensor(bounds, dtype=torch.float64).unbind(1)
+        limits = torch.tensor(pairs("bounds", bounds), dtype=torch.float64).view(-1, 2)
+        if not len(limits):
+            raise InputError("Expected bounds of at least one column, got none; pass them.")
+        super().__init__((len(limits),), centre=0.5, radius=math.sqrt(len(limits)) / 4)
+        low, high = limits.unbind(1)
+        is_wrong = ~(low < high)
+        if bool(is_wrong.any()):
+            column = int(is_wrong.nonzero()[0])
+            raise InputError(
+                f"Expected bounds low < high, got ({low[column]:g}, {high[column]:g}) for column "
+                f"{column}; correct them."
+            )
         self.low = nn.Buffer(low, persistent=False)
         self.width = nn.Buffer(high - low, persistent=False)
 

@@ -256,6 +256,11 @@ def test_calibrate_sigma_refuses_a_mechanism(changes, target, message):
         calibrate_sigma(ROWS.replace(**changes), **PLAN, **target)
 
 
+def test_calibrate_sigma_refuses_what_is_no_mechanism():
+    with pytest.raises(InputError, match="got NoneType"):
+        calibrate_sigma(None, **PLAN, target_mu=1.0)
+
+
 def test_calibrate_sigma_refuses_less_than_an_accountant_can_prove():
     """The Renyi orders end at 1024: ln(1e5) / 1023 is the least epsilon at delta = 1e-5."""
     target = {"target_delta": 1e-5, "accountant": "rdp"}

@@ -47,6 +47,16 @@ def test_resolve_method_returns_a_copy(method, kind):
     assert resolved is not method
 
 
+class Nearest:
+    """A classifier that scikit-learn cannot copy."""
+
+    def fit(self, X, y, sample_domain):
+        return self
+
+    def predict(self, X):
+        return X[:, 0]
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
@@ -54,6 +64,7 @@ def test_resolve_method_returns_a_copy(method, kind):
         (3, "method='class_shift'"),
         ("image_map", "Expected images"),
         (ImageMap(), "Expected images"),
+        (Nearest(), "BaseEstimator"),
     ],
 )
 def test_resolve_method_refuses_what_does_not_fit_vectors(method, message):

@@ -8,6 +8,7 @@ finishes the run.
 import itertools
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from factories import X, ledger_of, records, written
@@ -31,6 +32,12 @@ class Killed(BaseException):
 @pytest.fixture
 def shared(tmp_path):
     return SharedLedger.create(tmp_path / "all.jsonl", target_epsilon=9.0, target_delta=1e-5).path
+
+
+def test_budget_of_numpy_numbers_is_written_as_json(tmp_path):
+    path = tmp_path / "all.jsonl"
+    SharedLedger.create(path, target_epsilon=np.float32(9), target_delta=np.float64(1e-5))
+    assert SharedLedger.open_existing(path).header["target_epsilon"] == 9.0
 
 
 def release_all(directory, shared=None, *, resume=True):

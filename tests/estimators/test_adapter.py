@@ -372,6 +372,7 @@ WITH_NAN = np.where(RECORDS == RECORDS[-1, 0], np.nan, RECORDS)
         (RECORDS, LABELS, abs(DOMAIN), "no target"),
         (RECORDS, LABELS, -abs(DOMAIN), "no source"),
         (RECORDS, LABELS, 0 * DOMAIN, "sample_domain"),
+        (RECORDS, LABELS, np.where(DOMAIN < 0, np.nan, DOMAIN), "NaN"),
         (RECORDS, LABELS, None, "sample_domain, positive"),
         (RECORDS, LABELS[:-1], DOMAIN, "Expected y"),
         (RECORDS, LABELS, DOMAIN[:-1], "Expected sample_domain"),

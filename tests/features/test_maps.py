@@ -1,9 +1,13 @@
 """Public feature maps: linear, row by row, and never longer than the record."""
 
+import math
+
 import pytest
 import torch
+from torch import nn
 
 from dpswd import InputError
+from dpswd.features.encoded import EncodedRows
 from dpswd.features.frequencies import DCT, Frequencies
 from dpswd.features.maps import Columns, Flatten, histogram
 from dpswd.row_check import check_row_function
@@ -62,11 +66,28 @@ def test_columns_are_scaled_by_their_bounds_and_clipped():
     torch.testing.assert_close(features.decode(rows).float(), clipped)
 
 
-@pytest.mark.parametrize("values", [{"sample_shape": (0,)}, {"radius": 0.0}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [{"sample_shape": (0,)}, {"sample_shape": 3}, {"radius": 0.0}, {"centre": math.nan}],
+    ids=str,
+)
 def test_flatten_refuses_values_out_of_range(values):
     (name,) = values
     with pytest.raises(InputError, match=f"Expected {name}"):
         Flatten(**{"sample_shape": (3,)} | values)
+
+
+@pytest.mark.parametrize("bounds", [[], [(1.0, 1.0)], [(0.0, math.nan)], (0.0, 1.0)], ids=str)
+def test_columns_refuse_bounds_of_another_form(bounds):
+    with pytest.raises(InputError, match="bounds"):
+        Columns(bounds)
+
+
+def test_encoder_has_the_modes_of_its_layers_after_it_was_measured():
+    frozen = nn.BatchNorm1d(2).eval()
+    rows = EncodedRows(nn.Sequential(frozen, nn.BatchNorm1d(2)), 2)
+    rows.measure(torch.rand(4, 2))
+    assert [layer.training for layer in rows.encoder] == [False, True]
 
 
 def test_forward_refuses_records_of_another_shape():
