@@ -177,7 +177,9 @@ def evaluate_pair(
         InputError: If the records or the weights do not fit, or the files exist, or figures on
             private records would lie in a run directory.
     """
-    # These modules import scikit-learn, which the help of the command does not need.
+    # These modules take time to import, which the help of the command does not need.
+    import torch
+
     from dpswd.evaluation import WARNING, evaluate, figure
     from dpswd.evaluation.classes import renumbered
 
@@ -191,7 +193,11 @@ def evaluate_pair(
     test = real.test or real.train
     train = None
     reference = f"one half of {real.name}"
-    if real.test is not None:
+    if real.test is None:
+        # A file may have an order, such as men and women in turn, which halves must not have.
+        order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+        test = test.select(order)
+    else:
         train = real.train
         reference = f"the training records of {real.name}"
     inception_distance = None
@@ -323,10 +329,12 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         print(f"{text:<26}{fidelity[name]:>10.3f}{half_distance:>13}")
     if fidelity.get("precision") is not None:
         print(
-            "precision: part of the synthetic records that lie among real ones; recall: of the "
-            "real ones among synthetic ones."
+            "precision: part of the synthetic records that lie among real ones; recall: part of "
+            "the real records that lie among synthetic ones."
         )
-        print("Real halves: one half of the real records in place of synthetic ones.")
+        print(
+            "Real halves: the same figures of one half of the real records beside the other half."
+        )
     if "column_distances" in fidelity:
         distances = sorted(fidelity["column_distances"])
         median = distances[len(distances) // 2]

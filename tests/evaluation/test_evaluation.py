@@ -119,6 +119,21 @@ def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
     assert found["halves"]["correlation_difference"] < 0.05  # control
 
 
+def test_halves_are_alike_where_the_order_of_a_file_alternates(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("made", 0), ("real", 1)):
+        table = np.c_[normal(400, 2, seed), np.arange(400) % 2]
+        lines = [",".join(map(str, row)) for row in table]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,size,man", *lines]))
+    # control: men beside women
+    assert fidelity(table[::2], table[1::2], columns=True)["recall"] < 0.1
+    assert main(["evaluate", "made.csv", "real.csv"]) == 0
+    path = tmp_path / "private" / tmp_path.name / "private_evaluation.json"
+    halves = json.loads(path.read_text())["fidelity"]["halves"]
+    assert halves["recall"] > 0.7
+    assert halves["worst_column"]["total_variation"] < 0.25
+
+
 def test_evaluation_of_images_and_of_rows_without_classes():
     found = evaluate(DIGITS.train, DIGITS.test, name="digits", classifiers=("logreg",))
     (row,) = found["rows"]
