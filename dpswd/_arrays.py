@@ -23,8 +23,8 @@ Unreadable = Literal["refuse", "zero"]
 
 # The end of a sentence about tables that hold more than numbers.
 MIXED = (
-    "state categories, dates and missing cells by columns= (--columns FILE), or pass the columns "
-    "of numbers only"
+    "state categories, dates and missing cells by columns= (--columns FILE, of which dpswd columns "
+    "makes a draft), or pass the columns of numbers only"
 )
 
 _CHANNELS = (1, 3)  # numbers of channels of an image

@@ -526,7 +526,8 @@ def _check_lengths(
         )
     if labels is not None and len(labels) != n_records:
         raise InputError(
-            f"Expected a class per record, got {n_records} records and {len(labels)} classes."
+            f"Expected a label for each record, got {n_records:,} records and {len(labels):,} "
+            "labels; pass the labels of the same records."
         )
     if units is not None and len(units.numbers) != n_records:
         raise InputError(

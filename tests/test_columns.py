@@ -243,7 +243,7 @@ def test_files_of_facts(tmp_path):
     assert tables[0].bounds == [(0, 120), (0, 3)]
     assert read_columns(tmp_path / "norway.yaml").included[0].categories == ("no", "yes")
     (tmp_path / "columns.yaml").write_text("age: [\n")
-    with pytest.raises(InputError, match="other YAML"):
+    with pytest.raises(InputError, match="no YAML on line 2"):
         read_columns(tmp_path / "columns.yaml")
 
 

@@ -103,7 +103,7 @@ def test_records_of_another_form_are_refused(values, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"y": Y[:-1], "classes": range(3)}, "class per record"),
+        ({"y": Y[:-1], "classes": range(3)}, "label for each record"),
         ({"y": np.eye(len(X))}, "argmax"),
         ({"classes": [0, 1]}, "Expected y"),
         ({"unreadable": "skip"}, "unreadable"),

@@ -47,8 +47,15 @@ def _facts_of_yaml(text: str, path: Path) -> dict[str, Any]:
 
     try:
         content = yaml.load(text, Loader=yaml.BaseLoader)  # every value as text: no is no bool
-    except yaml.YAMLError:
-        content = None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = ""
+        if mark is not None:
+            place = f" on line {mark.line + 1}"
+        raise InputError(
+            f"Expected names of columns with their facts in {path}, got text that is no YAML"
+            f"{place}; correct it."
+        ) from None
     if not isinstance(content, dict) or not content:
         raise InputError(
             f"Expected names of columns with their facts in {path}, as in age: {{low: 0, "

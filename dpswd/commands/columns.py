@@ -53,15 +53,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]  # needed for this command alone
 
+    from dpswd.data.names import check_column  # imports torch, which the help does without
+
     out: Path = arguments.out
     if out.suffix not in (".yaml", ".yml"):
         raise InputError(f"Expected FILE.yaml as --out, got {out.name}; pass {out.stem}.yaml.")
     check_new(out)
     columns, kinds_of_types = _cells_of(arguments.table)
-    if arguments.target is not None and columns.pop(arguments.target, None) is None:
-        raise InputError(
-            f"Expected --target to be a column of {arguments.table}, got {arguments.target}."
-        )
+    check_column("target", arguments.target, list(columns), arguments.table)
+    if arguments.target is not None:
+        del columns[arguments.target]
     kinds = kinds_of_types | _stated_kinds(arguments.kinds, list(columns))
     drafts = {name: _draft(cells, kinds.get(name)) for name, cells in columns.items()}
     comment = (

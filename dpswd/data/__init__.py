@@ -250,7 +250,10 @@ def _refuse_unknown_options(data: str | Path, options: ReadOptions, known: Set[s
             remedy = "leave it out"
             if name == "classes" and Path(data).suffix == ".npy":
                 remedy = "write records and labels to one .npz, or leave them out"
-            raise InputError(f"Expected no {name} for {data}, got {name}={value!r}; {remedy}.")
+            text = repr(value)
+            if isinstance(value, Table):
+                text = "facts of columns"
+            raise InputError(f"Expected no {name} (--{name}) for {data}, got {text}; {remedy}.")
 
 
 def _read_benchmark(data: str, options: ReadOptions, unused: Set[str]) -> ReadRecords:

@@ -11,6 +11,7 @@ from dpswd._cells import check_types, frame_table, python_cells, table_records
 from dpswd._frames import ARROW_FORMATS, arrow_to_pandas, require
 from dpswd._labels import Labels, as_labels
 from dpswd.columns import Table
+from dpswd.data.names import check_column, check_names
 from dpswd.data.reading import ReadOptions, ReadRecords, damaged_as_input_error, report_name
 from dpswd.errors import InputError
 
@@ -79,12 +80,8 @@ def read_arrow(path: Path, options: ReadOptions) -> ReadRecords:
     with damaged_as_input_error(path, "content that does not fit its format"):
         dataset = _dataset(path)
         names = list(dataset.schema.names)
-        for option, name in (("target", options.target), ("unit", options.unit)):
-            if name is not None and name not in names:
-                raise InputError(
-                    f"Expected {option} (--{option}) to be a column of {path}, {names}, "
-                    f"got {name!r}."
-                )
+        check_column("target", options.target, names, path)
+        check_column("unit", options.unit, names, path)
         if options.columns is None:
             return _read_numbers(dataset, path, options)
         return _read_cells(dataset, path, options, options.columns)
@@ -107,8 +104,7 @@ def _dataset(path: Path) -> Any:
     file_format = formats[ARROW_FORMATS[path.suffix.lower()]]()
     if path.is_file():
         names = file_format.inspect(str(path), pyarrow.fs.LocalFileSystem()).names
-        if len(set(names)) < len(names):
-            raise InputError(f"Expected different names of columns in {path}, got a repeated one.")
+        check_names(names, path)
     return pyarrow.dataset.dataset(path, format=file_format)
 
 

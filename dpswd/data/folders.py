@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from statistics import mode
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ _MAX_OWN_SIZE = 128
 _PHOTOGRAPH_SIZE = 64
 # The headers of this many images decide on size and channels where they are not stated.
 _N_HEADERS = 100
+_MAX_MESSAGE = 200  # characters of types of files in a message
 # Images are decoded in parts of this number, after each of which the progress bar moves.
 _PART = 1000
 
@@ -68,9 +69,14 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         raise InputError(
             f"Expected channels=1 (grey) or 3 (RGB), got channels={options.channels!r}."
         )
+    if options.unit not in (None, _UNIT_FOLDER):
+        raise InputError(
+            f'Expected unit="folder" (--unit folder) for a folder of images, got '
+            f"{options.unit!r}: the innermost folder is then the person."
+        )
     listing = _list(path)
     if not listing.images:
-        raise InputError(f"Expected images ({', '.join(sorted(SUFFIXES))}) in {path}, got none.")
+        _refuse_no_images(path, listing)
     classes = _class_folders(path, listing, options)
     is_flat = classes == ["."]
     has_labels = len(classes) >= options.min_classes and not is_flat
@@ -150,14 +156,50 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
     else:
         names = as_classes(options.classes, min_classes=options.min_classes)
         folders = [_composed(str(name)) for name in names]
-        place = f"the folders {', '.join(folders)}"
+        place = f"the folders of the classes {', '.join(map(repr, folders))}"
+        if options.unit is not None:
+            place = f"folders of persons within {place}"
     known = set(folders)
     for image in listing.images:
-        if _class_of(image, options) not in known:
+        folder = _class_of(image, options)
+        if folder not in known:
             raise InputError(
-                f"Expected images of {path} in {place}, got {image}; move it, or add its class."
+                f"Expected images of {path} in {place}, got {image}; "
+                f"{_remedy_of_folder(folder, folders, options)}."
             )
     return folders
+
+
+def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions) -> str:
+    """Return what to do about an image in a folder that is no class."""
+    if options.classes is None:
+        return "move it"
+    if folder == "." and options.unit is not None:
+        return "put it into a folder of its person, as in CLASS/PERSON/001.png"
+    if folder == ".":
+        return "put it into the folder of its class"
+    if any("," in name for name in classes):
+        return 'state each class by itself, as in classes=["a", "b c"] (--classes a "b c")'
+    return f'move it, or add its class, as in classes=[..., "{folder}"] (--classes ... "{folder}")'
+
+
+def _refuse_no_images(path: Path, listing: "_Listing") -> NoReturn:
+    """Raise for a folder without images; name the types of its files."""
+    known = ", ".join(sorted(SUFFIXES))
+    if listing.has_hidden_images:
+        raise InputError(
+            f"Expected images ({known}) in {path}, got hidden ones alone, whose names or folders "
+            "start with a dot; rename them."
+        )
+    if listing.other_types:
+        types = ", ".join(listing.other_types)[:_MAX_MESSAGE]
+        raise InputError(
+            f"Expected images ({known}) in {path}, got files of other types alone ({types}); "
+            "convert them, as scans of more than 8 bits to .png of 16 bits."
+        )
+    raise InputError(
+        f"Expected images ({known}) in {path}, got a folder without files; check the path."
+    )
 
 
 def _labels(images: Sequence[str], folders: list[str], options: ReadOptions) -> Labels:
@@ -195,11 +237,6 @@ def _unit_names(images: Sequence[str], options: ReadOptions) -> tuple[str, ...] 
     """
     if options.unit is None:
         return None
-    if options.unit != _UNIT_FOLDER:
-        raise InputError(
-            f'Expected unit="folder" (--unit folder) for a folder of images, got '
-            f"{options.unit!r}: the innermost folder is then the person."
-        )
     names = [PurePosixPath(image).parent.name for image in images]
     if "" in names:
         raise InputError(

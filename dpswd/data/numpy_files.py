@@ -41,6 +41,7 @@ _TEST_PARTS = {
     "train_images": ("test_images", "test_labels"),
     "x_train": ("x_test", "y_test"),
 }
+_OBJECTS = "allow_pickle"  # in NumPy's sentence about an array that may run code
 _MAX_MESSAGE = 200  # characters of names of arrays in a message
 
 Loaders = Mapping[str, Callable[[], Array]]  # functions that load arrays, by their names
@@ -129,7 +130,7 @@ def _open_arrays(path: Path) -> Iterator[Loaders]:
     with damaged_as_input_error(path):
         if path.suffix.lower() == ".npz":
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                yield {name: partial(archive.__getitem__, name) for name in archive.files}
+                yield {name: partial(_load, archive, name, path) for name in archive.files}
         else:
             files = [path]
             if path.is_dir():
@@ -137,10 +138,32 @@ def _open_arrays(path: Path) -> Iterator[Loaders]:
             yield {file.stem: partial(_map_array, file) for file in files}
 
 
+def _load(archive: Any, name: str, path: Path) -> Array:
+    """Load an array of an ``.npz`` file."""
+    with _objects_as_input_error(name, path):
+        array: Array = archive[name]
+        return array
+
+
 def _map_array(file: Path) -> Array:
     """Map the array of a ``.npy`` file, whose pages are read when they are used."""
-    array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    return array
+    with _objects_as_input_error(file.stem, file):
+        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+        return array
+
+
+@contextmanager
+def _objects_as_input_error(name: str, path: Path) -> Iterator[None]:
+    """Turn NumPy's error about Python objects, which may run code, into an InputError."""
+    try:
+        yield
+    except ValueError as error:
+        if _OBJECTS not in str(error):
+            raise
+        raise InputError(
+            f"Expected numbers or text in the array {name!r} of {path}, got an array of Python "
+            "objects; save names as text, by .astype(str), and records as numbers of one shape."
+        ) from None
 
 
 def _train_part(path: Path, loaders: Loaders, options: ReadOptions) -> _Part:
@@ -155,7 +178,10 @@ def _train_part(path: Path, loaders: Loaders, options: ReadOptions) -> _Part:
             labels = next((label for label in label_names if label in loaders), None)
         return _Part(name, labels)
     names = ", ".join(loaders)[:_MAX_MESSAGE] or "no array"
-    raise InputError(f"Expected an array 'features' or 'images' in {path}, got {names}; rename it.")
+    raise InputError(
+        f"Expected an array 'features' or 'images' in {path}, got {names}; save the arrays with "
+        "names, as in np.savez(FILE, images=X, labels=y)."
+    )
 
 
 def _read_part(path: Path, loaders: Loaders, part: _Part, options: ReadOptions) -> ReadRecords:

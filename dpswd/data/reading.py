@@ -40,6 +40,8 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
+# Those that say that a file ends too early, in words about archives.
+_CUT_SHORT = (EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -221,10 +223,6 @@ def report_name(path: Path) -> str:
     return path.resolve().stem.encode("utf-8", "replace").decode()
 
 
-# In NumPy's sentence about a file that may run code.
-_OBJECTS = "allow_pickle"
-
-
 @contextmanager
 def damaged_as_input_error(
     path: Path, reason: str = "", remedy: str = "write it again"
@@ -252,9 +250,8 @@ def damaged_as_input_error(
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror
             remedy = "check the path and its permissions"
+        if isinstance(error, _CUT_SHORT):
+            reason = "a damaged file, or one that was not written to its end"
         if not reason:
-            reason = str(error).split(". ")[0]  # without NumPy's advice to load a pickle
-        if _OBJECTS in reason:
-            reason = "an array of Python objects"
-            remedy = "save numbers, all records of one shape"
+            reason = str(error)
         raise InputError(f"Expected a readable file at {path}, got: {reason}; {remedy}.") from None

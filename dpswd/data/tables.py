@@ -6,7 +6,6 @@ Cells are separated by commas, semicolons, tabs or vertical bars.
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,6 +21,7 @@ from dpswd._layout import SEPARATORS, Array, Layout
 from dpswd.columns import Table
 from dpswd.columns.files import separator_of
 from dpswd.data.arrow_files import arrow_column_names
+from dpswd.data.names import ADD_NAMES, check_column, check_names, closest_columns
 from dpswd.data.reading import (
     ReadOptions,
     ReadRecords,
@@ -36,12 +36,10 @@ TARGET = "name the column of classes by target= (--target)"
 UNIT = "name the column of persons by unit= (--unit)"
 _NO_TABLE = "text that is not UTF-8, or no table of cells"
 _WRITE_TABLE = "save the table as .csv in UTF-8"
-_ADD_NAMES = "write a line of names above the records"
 
 _LINES_AT_ONCE = 20_000  # whose text is in memory
 _STRAY = 0.01  # share of cells with text up to which a column is one of numbers
 _FEWEST = 10  # cells from which on the share says something
-_N_CLOSEST = 3  # names of columns that are offered for a misspelt one
 _MAX_MESSAGE = 200  # characters of names of columns in a message
 
 
@@ -96,26 +94,13 @@ def check_target(target: str | None, sources: Sequence[str], root: str | Path | 
         return
     raise InputError(
         f"Expected target (--target) to be a column of {' or '.join(dict.fromkeys(tables))}, got "
-        f"{target!r}; {_closest_columns(target, names)}."
+        f"{target!r}; {closest_columns(target, names)}."
     )
 
 
 def _is_table(source: str) -> bool:
     """Return whether records lie in a table, by the ending of their file."""
     return Path(source).suffix.lower() in (".csv", *ARROW_FORMATS)
-
-
-def _closest_columns(name: str, columns: Sequence[str]) -> str:
-    """Return the end of a sentence with the columns that are spelled most like a name."""
-    spelled: dict[str, str] = {}
-    for column in columns:
-        spelled.setdefault(column.lower(), column)
-    if not spelled:
-        return _ADD_NAMES
-    closest = get_close_matches(name.lower(), spelled, n=_N_CLOSEST)
-    if not closest:
-        return f"its columns are {', '.join(spelled.values())[:_MAX_MESSAGE]}"
-    return f"the closest columns are {', '.join(spelled[key] for key in closest)}"
 
 
 def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
@@ -131,7 +116,7 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
     lines = _lines(path)
     header = _header(next(lines, []), path)
     if not header:
-        raise InputError(f"Expected names of columns on the first line of {path}; {_ADD_NAMES}.")
+        raise InputError(f"Expected names of columns on the first line of {path}; {ADD_NAMES}.")
     columns = _columns(list(lines), header, path, 1)
     return {str(name): cells for name, cells in columns.items()}
 
@@ -155,21 +140,13 @@ def read_table(path: Path, options: ReadOptions) -> ReadRecords:
     columns = _columns(lines, header, path, n_names)
     labels = None
     if options.target is not None:
-        if options.target not in columns:
-            raise InputError(
-                f"Expected target (--target) to be a column of {path}, "
-                f"{header or 'without names'}, got {options.target!r}."
-            )
+        check_column("target", options.target, header, path)
         cells = columns.pop(options.target)
         if options.labelled:
             labels = _labels(cells, options, path, n_names)
     unit_names = None
     if options.unit is not None:
-        if options.unit not in columns:
-            raise InputError(
-                f"Expected unit (--unit) to be a column of {path}, {header or 'without names'}, "
-                f"got {options.unit!r}; name the column of the person of each record."
-            )
+        check_column("unit", options.unit, header, path)
         unit_names = columns.pop(options.unit)
     _check_numbers(columns, options, path, n_names)
     rows = np.array([[_number(cell) for cell in column] for column in columns.values()]).T
@@ -205,13 +182,10 @@ def _read_cells(path: Path, options: ReadOptions, table: Table) -> ReadRecords:
     if not header:
         raise InputError(
             f"Expected names of columns on the first line of {path}, by which the stated columns "
-            f"are matched, got none; {_ADD_NAMES}."
+            f"are matched, got none; {ADD_NAMES}."
         )
-    for option, name in (("target", options.target), ("unit", options.unit)):
-        if name is not None and name not in header:
-            raise InputError(
-                f"Expected {option} (--{option}) to be a column of {path}, {header}, got {name!r}."
-            )
+    check_column("target", options.target, header, path)
+    check_column("unit", options.unit, header, path)
     numbers = []
     label_cells: list[str] = []
     unit_names: list[str] = []
@@ -255,13 +229,19 @@ def _lines(path: Path) -> Iterator[list[str]]:
     ):
         width = 0
         has_empty_line = False
-        for line in _reader(file):
-            is_header = width == 0
-            if not is_header and any("\n" in cell or "\r" in cell for cell in line):
+        reader = _reader(file)
+        header: list[str] = []
+        n_lines = 0  # above the record
+        for line in reader:
+            is_broken = any("\n" in cell or "\r" in cell for cell in line)
+            if width > 0 and is_broken:
                 raise InputError(
-                    f"Expected every record of {path} on a line of its own, got a line break in a "
-                    "cell; close its quotation mark, or take it out."
+                    f"Expected every record of {path} on a line of its own, got a line break in "
+                    f"{_broken_cell(line, header)} on line {n_lines + 1}; write blanks in place "
+                    "of line breaks in text, or close the quotation mark of the cell."
                 )
+            n_lines = reader.line_num
+            header = header or line
             width = max(width, len(line))
             has_empty_line = has_empty_line or not line
             if line:
@@ -271,6 +251,14 @@ def _lines(path: Path) -> Iterator[list[str]]:
                 f"Expected a number in every line of {path}, got an empty line, which may be a "
                 "missing entry of its only column; write NA there, or take the line out."
             )
+
+
+def _broken_cell(line: list[str], header: list[str]) -> str:
+    """Return where the first line break of a record is, for a message."""
+    position = next(place for place, cell in enumerate(line) if "\n" in cell or "\r" in cell)
+    if position >= len(header):
+        return "a cell"
+    return f"column {header[position].strip()}"
 
 
 def _reader(file: TextIO) -> Any:
@@ -324,7 +312,7 @@ def _header(line: list[str], path: Path) -> list[str]:
     if numbers not in ([], from_zero, from_one):
         raise InputError(
             f"Expected names of columns on the first line of {path}, got numbers beside text; "
-            f"{_ADD_NAMES}."
+            f"{ADD_NAMES}."
         )
     return names
 
@@ -348,17 +336,13 @@ def _columns(
     names: list[str | int] = [*header]
     if not header:
         names = [*range(width)]
-    if "" in names or len(set(names)) < width:
-        raise InputError(
-            f"Expected different names of columns in {path}, got an empty (an index?) or repeated "
-            "one."
-        )
+    check_names(header, path)
     columns = dict(zip(names, zip(*lines, strict=True), strict=True))
     for name in header:
         if not _is_number(name) and name in map(str.strip, columns[name]):
             raise InputError(
                 f"Expected names of columns on the first line of {path}, got a value that its "
-                f"column repeats, as in a record; {_ADD_NAMES}."
+                f"column repeats, as in a record; {ADD_NAMES}."
             )
     return columns
 

@@ -144,7 +144,10 @@ def test_folders_that_are_not_classes_and_options_that_do_not_fit(folder):
         (folder / name).write_bytes(b"no image")
     assert torch.equal(opened(read(folder, size=4))[1], wanted)
     for options, message in (
-        ({"classes": ["cats", "mice"]}, r"in the folders cats, mice, got dogs/"),
+        ({"classes": ["cats", "mice"]}, r"classes 'cats', 'mice', got dogs/.*add its class"),
+        ({"classes": ["cats,dogs", "mice"]}, "state each class by itself"),
+        ({"classes": ["cats", "dogs"], "unit": "folder"}, "CLASS/PERSON/001"),
+        ({"unit": "person"}, "--unit folder"),
         ({"classes": ["cats"]}, "classes"),
         ({"size": 2}, "size"),
         ({"channels": 2}, "channels"),
@@ -280,6 +283,22 @@ def test_a_folder_that_cannot_be_read_is_refused(folder, monkeypatch):
     monkeypatch.setattr(os, "scandir", denied)
     with pytest.raises(InputError, match=r"readable folder at .*dogs"):
         read(folder, size=4)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "a folder without files; check the path"),
+        (["cats/1.dcm", "dogs/2.gif"], r"other types alone \(\.dcm, \.gif\); convert them"),
+        ([".cats/1.png"], "hidden ones alone.*rename them"),
+    ],
+)
+def test_a_folder_without_images_says_what_it_has(tmp_path, names, message):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(png())
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, size=4)
 
 
 def test_images_without_labels_may_be_in_any_folder(folder):

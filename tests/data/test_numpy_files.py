@@ -144,16 +144,22 @@ LABELLED = {"features": FEATURES, "labels": LABELS}
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
-        ({"x": FEATURES}, {}, "'features' or 'images'"),
+        ({"x": FEATURES}, {}, "'features' or 'images' .*got x; save the arrays with names"),
         (LABELLED | {"features": FEATURES.astype(object)}, {}, "array of Python objects"),
-        (LABELLED | {"features": np.array([Trap()], dtype=object)}, {}, "readable file"),
+        (LABELLED | {"features": np.array([Trap()], dtype=object)}, {}, "array of Python objects"),
+        (
+            LABELLED | {"labels": np.array(["a", "b"], object)[LABELS % 2]},
+            {},
+            r"array 'labels' of .*\.astype\(str\)",
+        ),
         (LABELLED | {"features": NAN}, {}, "finite records.*unreadable"),
-        (LABELLED | {"labels": LABELS[:5]}, {}, "a class per record"),
+        (LABELLED | {"labels": LABELS[:5]}, {}, "a label for each record"),
         (LABELLED | {"labels": LABELS / 2}, {}, "not integers"),
         (LABELLED | {"features": FEATURES.astype(str)}, {}, "--columns FILE"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, {}, "at least one record"),
         (LABELLED, {"unreadable": "drop"}, "unreadable"),
         (LABELLED, {"target": "labels"}, "no target"),
+        (LABELLED, {"columns": {"age": {"low": 0, "high": 9}}}, "no columns .*got facts of"),
         ({"features": FEATURES}, {"classes": [0, 1]}, "name its array of labels 'labels'"),
         (LABELLED, {"classes": [0, 1]}, "not listed"),
     ],
@@ -161,6 +167,14 @@ LABELLED = {"features": FEATURES, "labels": LABELS}
 def test_arrays_that_do_not_fit(tmp_path, arrays, options, message):
     np.savez(tmp_path / "x.npz", **arrays)
     check_refusal(tmp_path / "x.npz", options, message)
+
+
+@pytest.mark.parametrize("part", [0, 0.5, 0.99])
+def test_a_file_that_was_not_written_to_its_end_is_named_as_such(tmp_path, part):
+    np.savez(tmp_path / "x.npz", **LABELLED)
+    content = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(content[: int(part * len(content))])
+    check_refusal(tmp_path / "x.npz", {}, "not written to its end; write it again")
 
 
 def test_a_pickle_is_not_loaded(tmp_path):
