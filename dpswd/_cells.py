@@ -119,7 +119,9 @@ def check_types(table: Table) -> None:
 def table_records(numbers: Array, table: Table) -> tuple[Tensor, Layout]:
     """Return the numbers (N, d) of cells as records, and their layout."""
     if not len(numbers):
-        raise InputError("Expected a table with records, got none.")
+        raise InputError(
+            "Expected a table with records, got none; pass one with a row for every record."
+        )
     return torch.from_numpy(numbers.astype(np.float32)), _table_layout(table)
 
 

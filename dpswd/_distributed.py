@@ -195,6 +195,7 @@ class Processes:
 
     @contextlib.contextmanager
     def _reports_lost_process(self) -> Iterator[None]:
+        """Raise a :class:`ProcessLostError` in place of the errors of torch.distributed."""
         try:
             yield
         except RuntimeError as error:  # torch.distributed: connection closed or timed out

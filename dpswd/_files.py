@@ -63,13 +63,13 @@ def verified_archive(path: str | Path) -> io.BytesIO:
     size = len(content.getbuffer())
     verified = io.BytesIO()
     try:
-        with zipfile.ZipFile(content) as archive, zipfile.ZipFile(verified, "w") as again:
+        with zipfile.ZipFile(content) as archive, zipfile.ZipFile(verified, "w") as copied:
             if sum(entry.file_size for entry in archive.infolist()) > size:
                 raise ValueError("entries that are larger than the file")
             for entry in archive.infolist():
                 if entry.compress_type != zipfile.ZIP_STORED:
                     raise ValueError("compressed")
-                again.writestr(entry.filename, archive.read(entry))
+                copied.writestr(entry.filename, archive.read(entry))
     except Exception as error:  # zipfile raises many exception types on damaged files
         raise ValueError(f"not a valid archive: {error}") from None
     verified.seek(0)

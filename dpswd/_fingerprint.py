@@ -139,7 +139,7 @@ def _parts_of_class(kind: type) -> Parts:
     """Return the attributes of a class and of its bases, but for those of libraries."""
     parts: Parts = []
     for base in kind.__mro__:
-        if _is_of_library(base.__module__):
+        if _is_skipped(base.__module__):
             continue
         for key, part in vars(base).items():
             name = f"{base.__name__}.{key}"
@@ -151,8 +151,8 @@ def _parts_of_class(kind: type) -> Parts:
     return parts
 
 
-def _is_of_library(module: str | None) -> bool:
-    """Return whether a Python module belongs to a library that is not examined."""
+def _is_skipped(module: str | None) -> bool:
+    """Return whether a Python module is of Python or of a library that keeps nothing."""
     return str(module).partition(".")[0] in sys.stdlib_module_names or is_of_library(module)
 
 
@@ -162,7 +162,7 @@ def _is_of_user(module: str | None) -> bool:
     Those of installed packages are not.
     """
     path = getattr(sys.modules.get(str(module)), "__file__", None) or ""
-    return not _is_of_library(module) and _INSTALLED.isdisjoint(Path(path).parts)
+    return not _is_skipped(module) and _INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _digest_of_tensor(tensor: Tensor) -> str:

@@ -98,7 +98,7 @@ class Rounds:
         """Return the rounds of signs (r, n), each with its scale at its end."""
         size = signs.shape[1]
         rounds = []
-        for of_round, scale in zip(signs, scales, strict=True):
+        for round_signs, scale in zip(signs, scales, strict=True):
             steps = []
             stride = 1
             orders = _orders(size)
@@ -108,7 +108,7 @@ class Rounds:
                     n_first = 1
                     if len(orders) > 1:
                         n_first = orders[-1]
-                    matrices = matrices * of_round.reshape(n_first, -1, 1, order)
+                    matrices = matrices * round_signs.reshape(n_first, -1, 1, order)
                 if stride * order == size:
                     matrices = matrices * scale
                 steps.append(_Step(matrices, stride))

@@ -88,9 +88,9 @@ def sum_over_projections(
     Returns:
         Scalar tensor.
     """
-    moving = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
+    needs_gradient = [torch.is_grad_enabled() and sample.requires_grad for sample in samples]
     chunks = _Chunks.of(projections, samples)
-    total = _ChunkedSum(criterion, projections, moving, chunks, groups, blur)
+    total = _ChunkedSum(criterion, projections, needs_gradient, chunks, groups, blur)
     with torch.autocast(projections.device.type, enabled=False):
         return cast(Tensor, _WithGradients.apply(total, *samples))
 
@@ -182,18 +182,21 @@ def _divided_up(number: int, divisor: int) -> int:
 class _ChunkedSum:
     """The sum of :func:`sum_over_projections` as a function of the samples.
 
-    ``moving`` says of every sample whether a gradient is needed.
+    Attributes:
+        criterion: As in :func:`sum_over_projections`; so are projections, groups and blur.
+        needs_gradient: Whether a gradient is needed, for every sample.
+        chunks: Numbers of directions that are projected and sorted at a time.
     """
 
     criterion: Criterion
     projections: Projections
-    moving: list[bool]
+    needs_gradient: list[bool]
     chunks: _Chunks
     groups: int
     blur: float
 
     def __call__(self, *samples: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-        """Return the value, and the gradient of every sample that moves."""
+        """Return the value, and the gradient of every sample that needs one."""
         gradients: list[Tensor | None] = [None] * len(samples)
         dtype = samples[0].dtype
         total = samples[0].new_zeros((), dtype=torch.promote_types(dtype, torch.float32))
@@ -204,7 +207,7 @@ class _ChunkedSum:
                     self._add_blur(row)
             self._add_costs(total, chunk.start, rows)
             for i, row in enumerate(rows):
-                if self.moving[i]:
+                if self.needs_gradient[i]:
                     gradients[i] = chunk.add_gradient(row, gradients[i])
         return total.to(dtype), gradients
 
@@ -224,7 +227,7 @@ class _ChunkedSum:
             columns = slice(start + first, start + first + len(part[0]))
             if self.groups > 1:
                 part = [row.view(len(row) * self.groups, -1) for row in part]
-            total += _chunk_cost(self.criterion, columns, part, self.moving)
+            total += _chunk_cost(self.criterion, columns, part, self.needs_gradient)
 
 
 class _WithGradients(torch.autograd.Function):
@@ -252,25 +255,25 @@ class _WithGradients(torch.autograd.Function):
 
 
 def _chunk_cost(
-    criterion: Criterion, columns: slice, rows: list[Tensor], moving: list[bool]
+    criterion: Criterion, columns: slice, rows: list[Tensor], needs_gradient: list[bool]
 ) -> Tensor:
     """Return the criterion of projected samples (columns, n).
 
-    The projections of every sample that moves are overwritten by their gradient.
+    The projections of every sample that needs a gradient are overwritten by it.
     """
     sorted_rows = []
     orders = []
-    for row, moves in zip(rows, moving, strict=True):
+    for row, is_needed in zip(rows, needs_gradient, strict=True):
         order = None
-        if moves:
+        if is_needed:
             values, order = sort_rows_with_order(row)
         else:
             values = sort_rows(row)
-        sorted_rows.append(values.requires_grad_(moves))
+        sorted_rows.append(values.requires_grad_(is_needed))
         orders.append(order)
-    with torch.set_grad_enabled(any(moving)):
+    with torch.set_grad_enabled(any(needs_gradient)):
         value = criterion(columns, *(values.T for values in sorted_rows))
-    if any(moving):
+    if any(needs_gradient):
         leaves = [values for values in sorted_rows if values.requires_grad]
         gradients = iter(torch.autograd.grad(value, leaves))
         for row, order in zip(rows, orders, strict=True):

@@ -4,10 +4,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+T = TypeVar("T")
 
 # Number of records from which on a pass over them takes long enough for a bar.
 _FEWEST_RECORDS = 2000
@@ -68,6 +70,11 @@ def with_progress_bar(
     if not shown or is_short or _open_bars or not sys.stderr.isatty():
         yield from parts
         return
+    yield from _bar(parts, description)
+
+
+def _bar(parts: Sequence[T], description: str) -> Iterator[T]:
+    """Yield parts behind a bar on the terminal, which vanishes at the end."""
     # Imported here, since rich is needed on a terminal only.
     from rich.console import Console
     from rich.progress import track
@@ -90,11 +97,7 @@ def steps(n_steps: int, description: str, *, shown: bool = True) -> Iterator[int
         yield from numbers
         return
     if sys.stderr.isatty():
-        # Imported here, since rich is needed on a terminal only.
-        from rich.console import Console
-        from rich.progress import track
-
-        yield from track(numbers, description, console=Console(stderr=True), transient=True)
+        yield from _bar(numbers, description)
         return
     lines = {n_steps * part // _N_LINES for part in range(_N_LINES)}
     for number in numbers:

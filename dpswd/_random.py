@@ -81,7 +81,8 @@ def random_source_of(generator: Any) -> RandomSource:
     if hasattr(generator, "words"):
         return cast(RandomSource, generator)
     raise InputError(
-        f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}."
+        f"Expected generator to be None, a RandomSource or a torch.Generator, got {generator!r}; "
+        "leave it out for cryptographic randomness."
     )
 
 

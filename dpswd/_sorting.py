@@ -69,7 +69,7 @@ def _sorted_packed(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_numpy(rows: Tensor) -> bool:
-    """Whether NumPy's sort can be used."""
+    """Return whether NumPy's sort can be used."""
     return rows.device.type == "cpu" and rows.dtype in (torch.float32, torch.float64)
 
 

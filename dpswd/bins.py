@@ -85,7 +85,8 @@ class Bins:
             kinds = ["numeric"] * len(bounds)
         if len(kinds) != len(bounds) or not kinds:
             raise InputError(
-                f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds."
+                f"Expected a kind for each of {len(bounds)} columns, got {len(kinds)} kinds; pass "
+                "as many."
             )
         edges = []
         atoms = []

@@ -202,7 +202,8 @@ def _mechanism(
     """
     if n_quantiles > len(records):
         raise InputError(
-            f"Expected n_quantiles <= {len(records)}, the number of records, got {n_quantiles}."
+            f"Expected n_quantiles <= {len(records)}, the number of records, got {n_quantiles}; "
+            "lower it."
         )
     return ProjectionMechanism(
         dim,

@@ -109,7 +109,7 @@ class Release:
         if not isinstance(mechanism, ProjectionMechanism):
             raise InputError(
                 "Expected the state of a release of DPSlicedWassersteinLoss, "
-                f"got one of {mechanism.description}."
+                f"got one of {mechanism.description}; pass the state of a release of the loss."
             )
         projections = _as_projections(state["projections"], mechanism)
         return cls(state["values"], projections, mechanism)
@@ -212,7 +212,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     ) -> None:
         if not isinstance(mechanism, ProjectionMechanism):
             raise InputError(
-                f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}."
+                f"Expected mechanism to be a ProjectionMechanism, got {type(mechanism).__name__}; "
+                "pass ProjectionMechanism(dim, n_projections, batch_size=...)."
             )
         check_order(p)
         super().__init__(mechanism, recorder)
@@ -477,7 +478,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if mechanism.statistic != "quantiles" or mechanism.n_projections < 2:
             raise InputError(
                 "Expected a release of statistic='quantiles' along at least two directions, got "
-                f"{mechanism.description}."
+                f"{mechanism.description}; use distance()."
             )
         rows = public.to(torch.float64)
         classes: list[Tensor] = [rows]
@@ -549,7 +550,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             if len(counts) > 1:
                 where = " on all ranks together"
             raise InputError(
-                f"Expected batch_size={self.mechanism.batch_size} private rows, got {size}{where}."
+                f"Expected batch_size={self.mechanism.batch_size} private rows, got {size}{where}; "
+                "make it equal."
             )
         if len(private) and not _is_finite(private):
             raise InputError(
@@ -567,7 +569,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         """Raise an :class:`InputError` unless public rows (n, d) and labels (n,) fit."""
         self._check_rows("public rows", rows, "")
         if not len(rows):
-            raise InputError("Expected at least one row in public rows, got none.")
+            raise InputError("Expected at least one row in public rows, got none; pass some.")
         self._check_labels("public_labels", labels, len(rows))
 
     def _check_rows(self, name: str, rows: Tensor, remedy: str) -> None:

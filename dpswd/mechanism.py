@@ -102,8 +102,8 @@ class _Noisy:
         return values
 
     @property
-    def _of_units(self) -> str:
-        """End of the description: how many records of a unit change together."""
+    def _suffix_of_units(self) -> str:
+        """End of the description for units of several records; empty otherwise."""
         if self.per_unit == 1:
             return ""
         return f", {self.per_unit} records of a unit at once"
@@ -212,7 +212,7 @@ class ProjectionMechanism(_Noisy):
             raise InputError(
                 "Expected bound='exact' for orthogonal directions unless "
                 f"n_projections={self.n_projections} is a multiple of dim={self.dim}, "
-                f"got {self.bound!r}."
+                f"got {self.bound!r}; leave bound out."
             )
         self._check(row_norm=self.row_norm)
 
@@ -242,7 +242,8 @@ class ProjectionMechanism(_Noisy):
         if (self.statistic == "rows") != (self.n_quantiles is None):
             raise InputError(
                 "Expected n_quantiles, the number of blocks, for statistic='quantiles' only, "
-                f"got n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}."
+                f"got n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}; state or "
+                "drop it."
             )
         if self.n_quantiles is None:
             return
@@ -316,7 +317,8 @@ class ProjectionMechanism(_Noisy):
             return self.exact_law
         if self.failure_prob is None:
             raise InputError(
-                f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none."
+                f"Expected failure_prob, the tail per release, for bound={self.bound!r}, got none; "
+                "state it, or use bound='exact'."
             )
         bound = clt_bound
         if self.bound == "bernstein":
@@ -383,7 +385,7 @@ class ProjectionMechanism(_Noisy):
             text += f" for each of {self.n_classes} classes"
         if self.precision == "single":
             text += ", in single precision"
-        return text + self._of_units
+        return text + self._suffix_of_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -440,7 +442,7 @@ class GaussianMechanism(_Noisy):
     def description(self) -> str:
         """One-line description."""
         text = f"{self.name} (Gaussian mechanism, sensitivity {self.unit_sensitivity:g})"
-        return text + self._of_units
+        return text + self._suffix_of_units
 
 
 Mechanism = ProjectionMechanism | GaussianMechanism

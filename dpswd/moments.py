@@ -226,7 +226,8 @@ class MomentMatcher(nn.Module):
         for part in self.parts:
             if part.features.sample_shape != records.shape:
                 raise InputError(
-                    f"Expected records of {part.features.sample_shape}, got {records.shape}."
+                    f"Expected records of {part.features.sample_shape}, as the feature map, got "
+                    f"{records.shape}; make a map of their shape."
                 )
 
     def normal(self) -> tuple[Tensor, Tensor]:
@@ -312,7 +313,8 @@ class MomentMatcher(nn.Module):
         with read_file(path, "moment matcher", _FORMAT) as content:
             if content["maps"] != self._maps():
                 raise InputError(
-                    f"Expected moments of {self._maps()} at {path}, got those of {content['maps']}."
+                    f"Expected moments of {self._maps()} at {path}, got those of "
+                    f"{content['maps']}; make a matcher with the same feature maps."
                 )
             self.load_state_dict(content["state"])
             self.guarantee = Guarantee.from_dict(content["guarantee"])

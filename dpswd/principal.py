@@ -335,7 +335,8 @@ class PrincipalSlices(nn.Module):
             )
         if self.features.sample_shape != records.shape:
             raise InputError(
-                f"Expected records of {self.features.sample_shape}, got {records.shape}."
+                f"Expected records of {self.features.sample_shape}, as the feature map, got "
+                f"{records.shape}; make a map of their shape."
             )
         if self.plan.batch_size > len(records):
             raise InputError(
@@ -579,7 +580,7 @@ class PrincipalSlices(nn.Module):
             if content["map"] != self.features.description or sizes != self.plan:
                 raise InputError(
                     f"Expected slices of {self.features.description} with {self.plan} at {path}, "
-                    f"got {content['map']} with {sizes}."
+                    f"got {content['map']} with {sizes}; make slices with the same map and plan."
                 )
             self.load_state_dict(content["state"])
             self.guarantee = Guarantee.from_dict(content["guarantee"])

@@ -531,7 +531,8 @@ def _check_lengths(
         )
     if units is not None and len(units.numbers) != n_records:
         raise InputError(
-            f"Expected a unit per record, got {n_records} records and {len(units.numbers)} units."
+            f"Expected a unit per record, got {n_records} records and {len(units.numbers)} units; "
+            "pass as many."
         )
 
 
@@ -575,7 +576,8 @@ class PrivateBatch(_Handle):
             at_least(1, batch_size=size)
             if size > len(records):
                 raise InputError(
-                    f"Expected batch_size <= {len(records)}, the number of records, got {size}."
+                    f"Expected batch_size <= {len(records)}, the number of records, got {size}; "
+                    "lower it."
                 )
         self.records = records
         self._size = size

@@ -228,7 +228,7 @@ def _refuse_hooks(name: str, register: Callable[..., Any]) -> None:
         if not is_of_library(getattr(hook, "__module__", None)):
             raise InputError(
                 "Expected rows without forward hooks, which see private records, "
-                f"got one on {name}."
+                f"got one on {name}; remove it."
             )
 
 

@@ -108,7 +108,8 @@ class FixedSizeSampler(Sampler[Tensor]):
         at_least(1, sample_size=sample_size, batch_size=batch_size, n_steps=n_steps)
         if batch_size > sample_size:
             raise InputError(
-                f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}."
+                f"Expected batch_size <= {sample_size}, the number of records, got {batch_size}; "
+                "lower it."
             )
         self.sample_size = sample_size
         self.batch_size = batch_size

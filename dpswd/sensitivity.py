@@ -102,8 +102,8 @@ def log_kummer(r: int, dim: int, t: ArrayLike) -> Array:
     It is :math:`\ln E e^{tY}` for :math:`Y \sim \mathrm{Beta}(r/2, (d-r)/2)`. With :math:`Y =
     \sin^2\theta` the integrand in :math:`\theta` has one mode, and Gauss-Legendre quadrature is
     used on both sides of it. For small t the power series keeps the relative accuracy, which is
-    1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak
-    is narrower than the rounding of its position, t is returned: Y <= 1.
+    1e-10 for d <= 4096. For t above 1e12 and 100 d, where the peak is narrower than the rounding of
+    its position, t is returned: Y <= 1.
     """
     t = np.asarray(t, dtype=float)
     is_small = (t <= min(dim / 100, 5.0)) | ((t <= dim / 8) & (r * t <= dim))
@@ -459,6 +459,6 @@ def _points(law: ProjectionLaw, lowest: float, deviation: float) -> Array:
     tail_start = 8 * deviation
     core = np.arange(start, law.mean + tail_start, deviation / _ATOMS_PER_DEVIATION)
     longest = max((law.maximum - law.mean) / tail_start, 1.0)
-    tail = np.geomspace(1.0, longest, 100) * 8 * deviation + law.mean
+    tail = np.geomspace(1.0, longest, 100) * tail_start + law.mean
     points = np.unique(np.concatenate([core, tail]))
     return np.asarray(points[points < law.maximum])

@@ -52,8 +52,8 @@ def sliced_wasserstein(x: Tensor, y: Tensor, projections: Projections, p: float 
     _check_samples(x, y, projections)
     check_order(p)
     x, y, directions = _converted(x, y, projections)
-    moves = isinstance(directions, Tensor) and directions.requires_grad
-    if moves or len(x) != len(y):
+    needs_gradient = isinstance(directions, Tensor) and directions.requires_grad
+    if needs_gradient or len(x) != len(y):  # which the kernels do not compute
         with torch.autocast(x.device.type, enabled=False):
             return wasserstein_1d(project(x, directions), project(y, directions), p).mean()
     mean_cost = _MeanCost(p, directions.shape[1])
@@ -126,16 +126,17 @@ def _check_samples(x: Tensor, y: Tensor, projections: Projections) -> None:
     are_matrices = all(len(shape) == 2 and 0 not in shape for shape in shapes)
     if not are_matrices or not x.shape[1] == y.shape[1] == projections.shape[0]:
         raise InputError(
-            f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}."
+            f"Expected non-empty x (n, d), y (m, d) and projections (d, k), got shapes {shapes}; "
+            "make d equal."
         )
 
 
 def _converted(
     x: Tensor, y: Tensor, projections: Projections
 ) -> tuple[Tensor, Tensor, Projections]:
-    """Return samples and directions of one type, on the device of ``x``.
+    """Return samples and directions of one type, which both samples fit in.
 
-    Structured slices need at least float32.
+    Directions are moved to the device of ``x``. Structured slices need at least float32.
     """
     dtype = torch.promote_types(x.dtype, y.dtype)
     if isinstance(projections, StructuredProjections):

@@ -86,7 +86,7 @@ class StructuredProjections:
                 f"dim={self.dim}, got {self.signs.dtype} of shape {shape}."
             )
         if not bool((self.signs.abs() == 1).all()):
-            raise InputError("Expected signs of 1 and -1, got values besides.")
+            raise InputError("Expected signs of 1 and -1, got values that are neither; use draw().")
 
     @classmethod
     def draw(
@@ -152,7 +152,9 @@ class StructuredProjections:
         """
         floating(rows=rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise InputError(f"Expected rows (N, {self.dim}), got shape {tuple(rows.shape)}.")
+            raise InputError(
+                f"Expected rows (N, {self.dim}), got shape {tuple(rows.shape)}; flatten them."
+            )
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         return cast(Tensor, _Projection.apply(rows, self))
 
@@ -207,17 +209,17 @@ def add_transposed_frame(signs: Tensor, values: Tensor, total: Tensor) -> None:
     """Add the transposed frame of values (n, N) to ``total`` (N, d), without gradient."""
     values = values.detach()
     if values.device.type == "cpu":
-        columns = values.contiguous().numpy()
-        _rounds_on_cpu(signs, total).transposed().add_rows(columns, total.numpy())
+        array = values.contiguous().numpy()
+        _rounds_on_cpu(signs, total).transposed().add_rows(array, total.numpy())
         return
     dim = total.shape[1]
     factors = _factors(signs, dim, values.dtype).flip(0)
-    for place, part in _parts(values):
-        part.copy_(values[:, place])
+    for columns, part in _parts(values):
+        part.copy_(values[:, columns])
         for factor in factors:
             _transform(part)
             part.mul_(factor)
-        total[place] += part[:dim].T
+        total[columns] += part[:dim].T
 
 
 def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor, float]:
@@ -237,9 +239,13 @@ def fixed_point_frame(signs: Tensor, rows: Tensor, bound: float) -> tuple[Tensor
         Integers (n, N), and the number that they must be multiplied by.
     """
     size = signs.shape[-1]
-    dtype, integer, n_bits = torch.float32, torch.int32, 24
+    dtype = torch.float32
+    integer = torch.int32
+    n_bits = 24
     if size > _LARGEST_FLOAT32:
-        dtype, integer, n_bits = torch.float64, torch.int64, 53
+        dtype = torch.float64
+        integer = torch.int64
+        n_bits = 53
     half = size.bit_length() // 2  # the least with 2^half >= sqrt(n)
     largest = 2.0 ** (n_bits - half)  # norm of a row before a round
     factor = bound / largest * 2.0 ** (half * (_N_ROUNDS - 1)) / (size * rows.shape[1] ** 0.5)

@@ -98,9 +98,13 @@ def _key(name: Any) -> Key:
 
 
 def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
-    """Return records without a column of units, and the unit of each record.
+    """Return records without a column of units, and the unit of each record by name.
 
-    The units are returned by name.
+    The names are ``None`` where no units are stated. For ``unit="patient"``, they are the cells of
+    that column of a DataFrame, which is taken out of the records.
+
+    Raises:
+        InputError: If ``unit`` is no column of the records and no list, or ``per_unit`` has none.
     """
     if unit is None:
         if per_unit != 1:

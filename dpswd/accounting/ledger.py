@@ -384,7 +384,8 @@ class Ledger:
                 ) from None
             if head != digest(self.head, entry):
                 raise LedgerError(
-                    f"Expected {where} to continue the chain, got another hash: it was edited."
+                    f"Expected {where} to continue the chain, got another hash: it was edited; "
+                    "restore a copy of it."
                 )
             self._apply(entry, where)
             self.heads.append(head)
@@ -393,7 +394,7 @@ class Ledger:
         if rest and not _is_incomplete_line(rest):
             raise LedgerError(
                 f"Expected line {len(self.heads) + 1} of {self.path} to be an entry, got a damaged "
-                "one."
+                "one; restore a copy of it."
             )
         self.torn = bool(rest)
 
@@ -402,7 +403,9 @@ class Ledger:
         kind = entry["kind"]
         is_first = not self.heads
         if (kind == "header") != is_first:
-            raise LedgerError(f"Expected a header on line 1 only, got {kind!r} on {where}.")
+            raise LedgerError(
+                f"Expected a header on line 1 only, got {kind!r} on {where}; restore a copy of it."
+            )
         methods = {
             "header": self._apply_header,
             "run": self._apply_run,
@@ -414,7 +417,9 @@ class Ledger:
         try:
             methods[kind](entry)
         except (InputError, KeyError, IndexError, TypeError) as error:
-            raise LedgerError(f"Expected a valid entry on {where}, got: {error}.") from None
+            raise LedgerError(
+                f"Expected a valid entry on {where}, got: {error}; restore a copy of it."
+            ) from None
 
     def _apply_header(self, entry: Entry) -> None:
         """Set budget, plan and runs from the first line."""

@@ -442,10 +442,10 @@ def _accurate_tail(
     r"""Replace the tail of a composition by one with a small relative error.
 
     The FFT of a composition errs by about 4e-17 per release, which matters for delta = 1e-12 and
-    6,000 releases. The
-    distributions are tilted first: :math:`P_\lambda(x) = e^{\lambda x} P(x) / M(\lambda)`. The
-    tilted composition has its bulk where the tail is, and the error is multiplied by
-    :math:`M(\lambda) e^{-\lambda x}` when it is tilted back.
+    6,000 releases. The distributions are tilted first:
+    :math:`P_\lambda(x) = e^{\lambda x} P(x) / M(\lambda)`. The tilted composition has its bulk
+    where the tail is, and the error is multiplied by :math:`M(\lambda) e^{-\lambda x}` when it is
+    tilted back.
 
     Args:
         upper: Probabilities (n,) of the composed losses 1, 2, ..., n, in units of the grid.

@@ -85,7 +85,7 @@ class SharedLedger(Ledger):
         if sizes and delta * sizes[0] >= 1:
             raise InputError(
                 f"Expected target_delta of {self.path} below 1 / N = {1 / sizes[0]:.2g}, got "
-                f"{delta:g}."
+                f"{delta:g}; make a shared ledger with a smaller one."
             )
         total = self._epsilon([*reserved, *groups])
         if total > limit:
@@ -132,7 +132,7 @@ class SharedLedger(Ledger):
         if self.count(draw.mechanism, draw.sample_size, run) >= n_planned:
             raise BudgetExceededError(
                 f"Expected at most {n_planned} releases of this mechanism, as run {run} planned in "
-                f"{self.path}, got more."
+                f"{self.path}, got a further one; plan it in a new run."
             )
 
     def mark_stored(self, number: int, run: str) -> None:

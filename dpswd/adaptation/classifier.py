@@ -210,17 +210,7 @@ def adapt(
     least_shift = min_shift
     if isinstance(method, ImageMap):
         least_shift = 0.0
-    adapted = target.signal >= LEAST_SIGNAL and shift >= least_shift
-    verdict = _verdict(adapted, shift, target.signal, least_shift)
-    if adapted and space.weights is not None and least_shift > 0:
-        ratio = _move_ratio(rows, target.rows)
-        if ratio < _LEAST_MOVE:
-            adapted = False
-            verdict = (
-                "Classifier of the source: the target differs from it by more than an offset of "
-                f"its columns (ratio {ratio:.2g}, expected {_LEAST_MOVE:g}); without labels, "
-                "nothing shows whether adaptation helps (min_shift=0 adapts all the same)."
-            )
+    adapted, verdict = _decide(space, target, rows, shift, least_shift)
     if isinstance(method, ImageMap):
         target_records = None
         if adapted:
@@ -243,6 +233,33 @@ def adapt(
     with working("Comparing with the classifier of the source", shown=progress):
         notes = _notes(classifier, target.records, source, numbers, seed)
     return dataclasses.replace(classifier, notes=notes)
+
+
+def _decide(
+    space: SourceSpace, target: SyntheticTarget, rows: Array, shift: float, least_shift: float
+) -> tuple[bool, str]:
+    """Return whether the method is used, and one sentence on what is done and why.
+
+    Args:
+        space: Coordinates of the source.
+        target: The synthetic target.
+        rows: Source rows (n, p).
+        shift: The shift s of the module's docstring.
+        least_shift: Least shift for which the method is used.
+    """
+    adapted = target.signal >= LEAST_SIGNAL and shift >= least_shift
+    verdict = _verdict(adapted, shift, target.signal, least_shift)
+    is_table = space.weights is not None
+    if not adapted or not is_table or least_shift == 0:
+        return adapted, verdict
+    ratio = _move_ratio(rows, target.rows)
+    if ratio >= _LEAST_MOVE:
+        return True, verdict
+    return False, (
+        "Classifier of the source: the target differs from it by more than an offset of its "
+        f"columns (ratio {ratio:.2g}, expected {_LEAST_MOVE:g}); without labels, nothing shows "
+        "whether adaptation helps (min_shift=0 adapts all the same)."
+    )
 
 
 def _notes(
@@ -320,7 +337,8 @@ def _numbered(labels: Array, n_records: int) -> tuple[Array, Array]:
     """Return the classes (C,) of labels, and the number (n,) of each label among them."""
     if np.shape(labels) != (n_records,):
         raise InputError(
-            f"Expected y of shape {(n_records,)}, as many as X, got {np.shape(labels)}."
+            f"Expected y of shape {(n_records,)}, as many as X, got {np.shape(labels)}; pass a "
+            "class for every record."
         )
     classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
     return classes, numbers

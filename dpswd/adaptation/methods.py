@@ -231,7 +231,8 @@ def resolve_method(method: Any, *, has_images: bool) -> Any:
         method = ImageMap()
     if not hasattr(method, "fit"):
         raise InputError(
-            f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}."
+            f"Expected method='class_shift', 'image_map' or an estimator, got {method!r}; choose "
+            "one of them."
         )
     if isinstance(method, ImageMap) and not has_images:
         raise InputError("Expected images for method image_map, got vectors; choose class_shift.")

@@ -223,14 +223,15 @@ def _fitting(
         return coding.rows(values.double().numpy())
     if columns is not None and names is not None:
         values = values[:, column_order(names, columns, data)]
-    height, width = None, None
+    height = None
+    width = None
     if len(shape) == 3:
-        height, width = shape[1:]
+        _, height, width = shape
     scaled = _resized(values, height, width)
     if scaled.shape[1:] != shape:
         raise InputError(
             f"Expected records of shape {shape} in {data}, as in the source, "
-            f"got {tuple(scaled.shape[1:])}."
+            f"got {tuple(scaled.shape[1:])}; pass such records."
         )
     if values.shape != scaled.shape:
         say(f"The images of {data} are scaled to {height} x {width}, the size of the source.")

@@ -309,16 +309,18 @@ class RunBudget(Recorder):
         if not self._is_running:
             raise BudgetExceededError(
                 "Expected a release within a run of its budget, got one outside of it, which no "
-                "ledger would count."
+                "ledger would count; make it inside of 'with budget:', or of the training."
             )
         n_planned = self.plan.count(mechanism)
         if n_planned == 0:
             raise BudgetExceededError(
-                "Expected a mechanism of the plan of this budget, got one that is not in it."
+                "Expected a mechanism of the plan of this budget, got one that is not in it; pass "
+                "its query or loss to the budget."
             )
         if self._n_made[mechanism] >= n_planned and self._to_redraw != mechanism:
             raise BudgetExceededError(
-                f"Expected at most {n_planned} releases, got a further one: the budget is used up."
+                f"Expected at most {n_planned} releases, got a further one: the budget is used up; "
+                "plan more n_releases in a new run."
             )
 
     def n_used(self, mechanism: Mechanism) -> int:

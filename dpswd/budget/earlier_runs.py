@@ -50,7 +50,7 @@ class PublicFacts:
         return cls(header["sample_size"], tuple(header["shape"]), tuple(header["classes"]), unit)
 
     def may_be_of(self, other: "PublicFacts") -> bool:
-        """Whether two runs with these facts may have read the same records.
+        """Return whether two runs with these facts may have read the same records.
 
         The number of records of a data set says nothing of the number of persons.
         """

@@ -166,7 +166,8 @@ class Plan:
         total_share = sum(query.share * query.n_releases for query in queries)
         if total_share >= 1:
             raise InputError(
-                f"Expected shares of the budget that add up to less than 1, got {total_share:g}."
+                f"Expected shares of the budget that add up to less than 1, got {total_share:g}; "
+                "lower the share= of a query, or n_releases."
             )
         if target.is_noise_free:
             return cls(target, sample_size, tuple(map(_without_noise, requests)))

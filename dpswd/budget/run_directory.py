@@ -160,7 +160,8 @@ class RunDirectory:
         following = self._value_path(n + 1)
         if following.exists():
             raise InputError(
-                f"Expected no more than {n} releases, got {following}: the ledger was cut."
+                f"Expected no more than {n} releases, got {following}: the ledger was cut; put "
+                "its last state back."
             )
         stored = self._stored_releases(plan, point.used)
         if n > 0 and self._value_path(n).exists():
@@ -296,11 +297,13 @@ class RunDirectory:
         except Exception as error:  # torch.load raises many exception types on damaged files
             kind = type(error).__name__
             raise InputError(
-                f"Expected a stored release at {path}, got a damaged file ({kind})."
+                f"Expected a stored release at {path}, got a damaged file ({kind}); restore a copy "
+                "of it."
             ) from None
         if run != self.ledger.run:
             raise InputError(
-                f"Expected a release of run {self.ledger.run} at {path}, got one of run {run}."
+                f"Expected a release of run {self.ledger.run} at {path}, got one of run {run}; "
+                "restore the file of this run."
             )
         if writer != session:
             raise InputError(

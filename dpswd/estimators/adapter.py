@@ -458,7 +458,7 @@ def _split(records: Array, y: Any, sample_domain: Any, unit_names: list[Any] | N
         if len(unit_names) != len(records):
             raise InputError(
                 f"Expected unit with an entry for each of the {len(records)} records of X, got "
-                f"{len(unit_names)}."
+                f"{len(unit_names)}; pass as many."
             )
         target_units = [
             name for name, of_source in zip(unit_names, is_source, strict=True) if not of_source
@@ -546,7 +546,8 @@ def _check_length(name: str, array: Array, n_records: int) -> None:
     """Refuse an array that has not one entry for each record."""
     if array.shape != (n_records,):
         raise InputError(
-            f"Expected {name} of shape {(n_records,)}, as many as X, got {array.shape}."
+            f"Expected {name} of shape {(n_records,)}, as many as X, got {array.shape}; pass one "
+            "entry for every record."
         )
 
 

@@ -56,7 +56,8 @@ class PrivateGenerator(OneShot):
         bounds: Public bounds (low, high) of every column, for vectors. Entries beyond them are
             clipped. With enough records (:meth:`forecast` says it) every class gets its own
             distributions of the columns.
-        kinds: Public kind of every column: ``"numeric"``, ``"integer"`` or ``"binary"``.
+        kinds: Public kind of every column: ``"numeric"``, ``"integer"``, ``"binary"``, or
+            ``"nominal"`` for numbers of categories.
         columns: Public facts of the columns of a DataFrame with categories, dates or missing
             cells, instead of bounds and kinds: a dictionary by names, or a file
             (:mod:`dpswd.columns`).

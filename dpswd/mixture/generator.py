@@ -204,8 +204,8 @@ class MixtureGenerator(Generator):
             return rows
         # One product per cell: a root for every code would take much memory.
         for c in cells.unique().tolist():
-            mine = cells == c
-            rows[mine, :p] += (self.roots[c] @ leading[mine])[:, :, 0]
+            is_in_cell = cells == c
+            rows[is_in_cell, :p] += (self.roots[c] @ leading[is_in_cell])[:, :, 0]
         return rows
 
     def limit(self, records: Tensor) -> Tensor:
