@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from dpswd._arrays import as_array
-from dpswd._keys import MISSING_VALUES, Key, key_of_number, label_key, plain_text
+from dpswd._keys import MISSING_VALUES, Key, is_rounded, key_of_number, label_key, plain_text
 from dpswd._layout import Array
 from dpswd._public_facts import list_of_names, taken_from_records
 from dpswd.errors import InputError
@@ -87,6 +87,7 @@ def as_labels(
     labels = _one_dimensional(y)
     values, places = _distinct(labels)
     keys = [label_key(value) for value in values]
+    _check_rounded(values, places)
     notice = None
     if classes is None:
         if not missing_is_class:
@@ -256,6 +257,19 @@ def _first_row(is_wrong: Array, places: Array) -> int | None:
     if not len(rows):
         return None
     return int(rows[0])
+
+
+def _check_rounded(values: Sequence[Any], places: Array) -> None:
+    """Refuse floats in which large integers may be rounded, as beside a missing label.
+
+    One missing label makes floats of an array of integers. Two classes would then be one.
+    """
+    row = _first_row(np.array([is_rounded(value) for value in values], dtype=bool), places)
+    if row is not None:
+        raise InputError(
+            "Expected labels as text or integers, got a float beyond 2^53, in which several "
+            f"classes can be one, in row {row}, counted from 0; pass them as text."
+        )
 
 
 def _check_missing(keys: Sequence[Key], places: Array) -> None:

@@ -7,7 +7,7 @@ docs/theory/units.md.
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -73,6 +73,18 @@ class Units:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def first(self, n: int | None) -> Self:
+        """Return the first n units by their first records; ``None`` for all.
+
+        The rule is public, and neighbours stay neighbours (docs/theory/units.md). The first n
+        records would not do: a person with more of them would move those of others.
+
+        Example:
+            >>> len(Units.draw(["anna", "anna", "bert", "carl"], per_unit=1).first(2))
+            2
+        """
+        return replace(self, entries=self.entries[:n])
 
 
 def _key(name: Any) -> Key:

@@ -77,6 +77,17 @@ def test_labels_do_not_depend_on_another_label(labels, replaced):
         assert before[1:] == after[1:] == [RARE.index(label) for label in labels[1:]]
 
 
+def test_a_missing_label_does_not_round_the_others():
+    """One missing label makes floats of an array of integers, in which two classes are one."""
+    classes = [2**53, 2**53 + 1, "nan"]
+    labels = [2**53 + 1, 2**53, 2**53 + 1]
+    assert numbers(pd.Series(labels), classes) == [1, 0, 1]
+    with_missing = pd.Series([None, *labels[1:]], dtype=object)
+    assert numbers(with_missing, ["None", *classes[:2]]) == [0, 1, 2]
+    with pytest.raises(InputError, match=r"float beyond 2\^53.*in row 1"):
+        numbers(pd.Series([None, *labels[1:]]), classes)
+
+
 def numbers_by_the_type_of_the_array(labels, classes):
     """The conversion of 0.3.0 in short: integers are indices, text is a name."""
     if np.asarray(labels).dtype.kind in "iu":

@@ -6,9 +6,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dpswd import InputError, PrivateAdapter
 from dpswd._progress import steps, with_progress_bar, working
+from dpswd.data import read
 from dpswd.evaluation import evaluate
 from dpswd.records import Records
 
@@ -35,6 +37,18 @@ def test_a_terminal_shows_what_is_computed_and_for_how_long(monkeypatch):
         pass
     assert "Matching records" in terminal.getvalue()
     assert "0:00:00" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("unit", [None, "folder"])
+def test_a_bar_of_images_shows_their_number_where_it_is_public(monkeypatch, tmp_path, unit):
+    """The number of records of all persons is private, and so whether there is a bar."""
+    for number in range(2000):
+        folder = tmp_path / "ill" / str(number % 20)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4)).save(folder / f"{number}.bmp")
+    terminal = terminal_of(monkeypatch)
+    read(tmp_path, size=4, channels=1, unit=unit, labelled=False)
+    assert ("Reading images" in terminal.getvalue()) == (unit is None)
 
 
 def test_without_a_terminal_one_line_names_it(capfd):

@@ -16,6 +16,7 @@ from dpswd._layout import Array, column_order
 from dpswd._progress import say
 from dpswd.columns import Coding, Table
 from dpswd.data import read_public
+from dpswd.data.folders import MIN_SIZE
 from dpswd.data.reading import find_path
 from dpswd.data.tables import TARGET, column_names, target_of
 from dpswd.errors import InputError
@@ -195,15 +196,17 @@ def read_test(
 
 
 def _shape_options(shape: tuple[int, ...], coding: Coding | None) -> dict[str, Any]:
-    """Return the options of a reader by which records have the shape of a source."""
+    """Return the options of a reader by which records have the shape of a source.
+
+    Images of a folder are squares, which :func:`_fitting` scales to the shape of the source.
+    """
     if coding is not None:
         return {"columns": coding.table}
     if len(shape) != 3:
         return {}
     channels, height, width = shape
-    if height == width:
-        return {"size": height, "channels": channels}
-    return {"channels": channels}
+    # Without a size, that of most images would be taken, which one private image decides.
+    return {"size": max(MIN_SIZE, height, width), "channels": channels}
 
 
 def _fitting(

@@ -126,8 +126,9 @@ class SourceSpace:
 
         A record whose coordinates are not finite in float32 becomes the zero row.
         """
-        rows = torch.from_numpy(self.coordinates(target)).float()
-        return finite(rows, "zero")
+        with np.errstate(all="ignore"):  # a warning of NumPy would tell of a record
+            coordinates = self.coordinates(target)
+        return finite(torch.from_numpy(coordinates).float(), "zero")
 
     def vectors(self, coordinates: Array) -> Array:
         """Return the vectors (n, d) with these coordinates (n, p).

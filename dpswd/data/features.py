@@ -100,7 +100,8 @@ def _read_csv(path: Path, labelled: bool) -> FeatureFile:
 def _numbers(entries: list[str], line: int, path: Path) -> Array:
     """Return the entries of a line as numbers in float32."""
     try:
-        return np.array(entries, dtype=np.float32)
+        with np.errstate(over="ignore"):  # a warning would tell of a number beyond float32
+            return np.array(entries, dtype=np.float32)
     except ValueError:
         raise InputError(
             f"Expected numbers before the class in line {line} of {path}, got text; a table with "

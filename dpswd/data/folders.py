@@ -35,7 +35,7 @@ _UNIT_FOLDER = "folder"
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 # A smaller image has no shape that a generator could learn.
-_MIN_SIZE = 4
+MIN_SIZE = 4
 # Images up to this side, such as digits and icons, are read as large as they are.
 _MAX_OWN_SIZE = 128
 # Side to which larger images, which are photographs, are resized.
@@ -64,7 +64,7 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         InputError: If there are no images, or images outside the folders of the classes.
     """
     if options.size is not None:
-        at_least(_MIN_SIZE, size=options.size)
+        at_least(MIN_SIZE, size=options.size)
     if options.channels not in (None, 1, 3):
         raise InputError(
             f"Expected channels=1 (grey) or 3 (RGB), got channels={options.channels!r}."
@@ -99,7 +99,8 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
     stored = Stored(images.decode, images.shape, torch.uint8, images.key)
     values: Tensor | Stored = stored
     if not options.stay_on_disk(stored):
-        values = images.decode_all()
+        # A bar tells the number of records, which is private where persons are protected.
+        values = images.decode_all(shows_bar=options.unit is None)
     return ReadRecords(
         report_name(path),
         values,
@@ -275,7 +276,7 @@ def _most_frequent_form(files: Sequence[Path]) -> _Form:
             has_grey_mode.append(image.mode in GREY_MODES)
     size = _PHOTOGRAPH_SIZE
     if sides and mode(sides) <= _MAX_OWN_SIZE:
-        size = max(_MIN_SIZE, mode(sides))
+        size = max(MIN_SIZE, mode(sides))
     is_grey = bool(has_grey_mode) and mode(has_grey_mode)
     return _Form(size, 1 if is_grey else 3)
 
@@ -313,11 +314,11 @@ class Images:
             list(pool.map(decode_one, range(len(index))))
         return torch.from_numpy(values)
 
-    def decode_all(self) -> Tensor:
+    def decode_all(self, *, shows_bar: bool = True) -> Tensor:
         """Decode all images to bytes (N, channels, size, size)."""
         values = torch.empty(self.shape, dtype=torch.uint8)
         parts = torch.arange(len(values)).split(_PART)
-        for part in with_progress_bar(parts, "Reading images"):
+        for part in with_progress_bar(parts, "Reading images", shown=shows_bar):
             values[part] = self.decode(part)
         return values
 

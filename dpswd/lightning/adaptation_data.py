@@ -118,8 +118,8 @@ class AdaptationData(L.LightningDataModule):
         augment: Jitter of source images, as in :class:`SourceLoader`.
         n_source: Number of source records that are used, at least 2, chosen at random; ``None``
             for all.
-        n_target: Number of target records: the first ones, which is a public rule; ``None`` for
-            all.
+        n_target: Number of target records, of persons where ``unit`` names them: the first ones,
+            which is a public rule; ``None`` for all.
 
     Raises:
         InputError: If a number is out of range, or the records cannot be read or do not fit.
@@ -246,10 +246,12 @@ class AdaptationData(L.LightningDataModule):
             )
         else:
             target = self._read_target_features(path)
-        values = torch.from_numpy(target.records)[: self.n_target]
+        values = torch.from_numpy(target.records)
         units = None
-        if target.unit_names is not None:
-            units = Units.draw(target.unit_names[: self.n_target], self.per_unit)
+        if target.unit_names is None:
+            values = values[: self.n_target]
+        else:
+            units = Units.draw(target.unit_names, self.per_unit).first(self.n_target)
         return PrivateRecords.from_values(values, None, name="target", units=units)
 
     def _read_target_features(self, path: Path) -> Target:
