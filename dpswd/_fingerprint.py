@@ -6,10 +6,10 @@ class, a global variable, a default argument, a container, a tensor or an array.
 
 import functools
 import hashlib
-import inspect
 import sys
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpswd.row_copy import is_of_library
+from dpswd.row_copy import global_variables, is_of_library, names_in
 
 __all__ = ["fingerprint"]
 
@@ -103,12 +103,13 @@ def _parts(value: Any, name: str) -> Parts:
         return _parts_of_function(value, name)
     if isinstance(value, type):
         return _parts_of_class(value)
-    if isinstance(value, ModuleType) or not hasattr(value, "__dict__"):
-        return []
     kind = type(value)
+    if isinstance(value, ModuleType):
+        return []
     if not isinstance(value, nn.Module) and not _is_of_user(kind.__module__):
         return []
-    attributes = [(f"{name}.{key}", part) for key, part in vars(value).items()]
+    # of an object with __slots__, which has a copy of its own, only the class
+    attributes = [(f"{name}.{key}", part) for key, part in getattr(value, "__dict__", {}).items()]
     return [(kind.__name__, kind), *attributes]
 
 
@@ -126,12 +127,17 @@ def _variables_of(function: FunctionType, name: str) -> Parts:
         (f"a default of {name}", function.__kwdefaults__),
         (f"an attribute of {name}", vars(function)),
     ]
-    try:
-        variables = inspect.getclosurevars(function)
-    except ValueError:  # of a function that names itself before it is defined
-        return parts
-    for key, part in {**variables.globals, **variables.nonlocals}.items():
+    variables = global_variables(function)
+    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # of a function that names itself before it is defined
+            variables[key] = cell.cell_contents
+    attributes = names_in(function.__code__)
+    for key, part in variables.items():
         parts.append((f"{function.__module__}.{key}", part))
+        if isinstance(part, ModuleType) and _is_of_user(part.__name__):
+            for attribute in attributes:
+                if attribute in vars(part):
+                    parts.append((f"{part.__name__}.{attribute}", vars(part)[attribute]))
     return parts
 
 

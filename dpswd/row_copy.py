@@ -13,8 +13,9 @@ import copy
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -69,7 +70,9 @@ def map_records(
         return _finite_rows(values.flatten(1)), labels
     copied = RowCopy(row_function)
     try:
-        return copied(values, labels)
+        # A warning, such as that of a logarithm of zero, would tell of a record.
+        with warnings.catch_warnings(action="ignore"):
+            return copied(values, labels)
     except Exception as error:
         raise InputError(
             f"Expected a row for every record, got {type(error).__name__} on private records, "
@@ -291,6 +294,32 @@ def _copy(value: Any, copies: SharesHandles) -> Any:
     return copy.deepcopy(value, copies)
 
 
+def global_variables(function: FunctionType) -> dict[str, Any]:
+    """Return the global variables that a function names, by their names.
+
+    So may the functions, lambdas and comprehensions within it, whose names
+    ``inspect.getclosurevars`` leaves out.
+
+    Example:
+        >>> SCALE = 2.0
+        >>> def scaled(values):
+        ...     return torch.stack([SCALE * value for value in values])
+        >>> "SCALE" in global_variables(scaled)
+        True
+    """
+    variables = function.__globals__
+    return {name: variables[name] for name in names_in(function.__code__) if name in variables}
+
+
+def names_in(code: CodeType) -> list[str]:
+    """Return the names of variables and attributes in a code and in all codes within it."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= dict.fromkeys(names_in(constant))
+    return list(names)
+
+
 def _copy_function(function: FunctionType, copies: SharesHandles) -> FunctionType:
     """Copy a function with its variables, default arguments and attributes.
 
@@ -303,7 +332,7 @@ def _copy_function(function: FunctionType, copies: SharesHandles) -> FunctionTyp
     cells = tuple(CellType() for _ in closure)
     copied = FunctionType(function.__code__, variables, function.__name__, closure=cells)
     copies[id(function)] = copied
-    for name, value in inspect.getclosurevars(function).globals.items():
+    for name, value in global_variables(function).items():
         variables[name] = _copy(value, copies)
     for cell, original in zip(cells, closure, strict=True):
         cell.cell_contents = _copy(original.cell_contents, copies)

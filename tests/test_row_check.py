@@ -294,6 +294,24 @@ def overwrites_a_class(values):
     return values
 
 
+class KeepsInAnInnerFunction(torch.nn.Module):
+    def forward(self, values):
+        def keeping(row):
+            LIST.append(row)
+            return row
+
+        return torch.stack([keeping(row) for row in values])
+
+
+class HasSlots:
+    __slots__ = ()
+    kept = LIST
+
+    def __call__(self, values):
+        self.kept.append(values)
+        return values
+
+
 class Callable:
     """A function that is no module."""
 
@@ -315,6 +333,8 @@ class Callable:
         OverwritesAnAttribute(),
         OverwritesADefault(),
         CallsAFunction(),
+        KeepsInAnInnerFunction(),
+        HasSlots(),
         Callable(),
         overwrites_a_class,
         partial(overwrites_a_class),
@@ -355,6 +375,23 @@ def test_classes_of_installed_packages_are_examined(tmp_path, monkeypatch, folde
     with pytest.raises(InputError, match="keeps nothing"):
         released(layer)
     monkeypatch.delitem(sys.modules, "kept")
+
+
+def test_variables_of_a_file_that_is_named_with_a_dot_are_examined(tmp_path, monkeypatch):
+    (tmp_path / "notes.py").write_text("SEEN = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    notes = importlib.import_module("notes")
+    monkeypatch.setitem(globals(), "notes", notes)
+
+    class Keeps(torch.nn.Module):
+        def forward(self, values):
+            notes.SEEN.append(values)
+            return values
+
+    for function in (Keeps(), Keeps().forward):
+        with pytest.raises(InputError, match=r"keeps nothing.*notes\.SEEN"):
+            released(function)
+    monkeypatch.delitem(sys.modules, "notes")
 
 
 def test_a_module_within_an_object_of_a_library_is_examined():

@@ -8,6 +8,7 @@ import threading
 import traceback
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from factories import X, Y, exact
@@ -139,6 +140,58 @@ def test_function_keeps_nothing_in_globals_defaults_and_attributes():
     assert not globals_have_kept()
     keeps_in_globals(X + 1)  # control
     assert globals_have_kept()
+
+
+NORM = torch.nn.BatchNorm1d(3)
+
+
+def in_a_comprehension(values):
+    return torch.stack([NORM(value.expand(2, 3))[0] for value in values])
+
+
+def in_a_generator(values):
+    return torch.cat(list(NORM(value.expand(2, 3))[:1] for value in values))
+
+
+def in_a_lambda(values):
+    rows = map(lambda value: NORM(value.expand(2, 3))[:1], values)
+    return torch.cat(list(rows))
+
+
+def in_an_inner_function(values):
+    def row(value):
+        return NORM(value.expand(2, 3))[:1]
+
+    return torch.cat(list(map(row, values)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [in_a_comprehension, in_a_generator, in_a_lambda, in_an_inner_function],
+    ids=lambda function: function.__name__,
+)
+def test_a_global_module_that_an_inner_code_names_is_copied_and_evaluated(function):
+    """In training mode, its running mean would hold the records, without noise."""
+    NORM.reset_running_stats()
+    released(function)
+    assert not NORM.running_mean.any()
+    assert NORM.training
+    function(X)  # control
+    assert NORM.running_mean.any()
+
+
+def test_a_warning_on_a_private_record_is_not_shown():
+    """A warning, which is an error in these tests, would tell of the record."""
+
+    def logarithms(values):
+        return torch.from_numpy(np.log(values.abs().numpy()))
+
+    rows = X.clone()
+    rows[0] = 0
+    with np.errstate(divide="warn"):
+        released(logarithms, rows)
+        with pytest.warns(RuntimeWarning, match="divide by zero"):  # control
+            logarithms(rows)
 
 
 def test_function_that_cannot_be_copied_is_refused():
