@@ -312,7 +312,7 @@ def global_variables(function: FunctionType) -> dict[str, Any]:
 
 
 def names_in(code: CodeType) -> list[str]:
-    """Return the names of variables and attributes in a code and in all codes within it."""
+    """Return the names of variables and attributes in a code and those within it."""
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -450,3 +450,17 @@ def test_a_shared_ledger_holds_runs_that_protect_the_same(tmp_path):
     with pytest.raises(InputError, match="protect the same"):
         release(of_records, "records")
     assert not (tmp_path / "records" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", [PrivateGenerator, PrivateAdapter])
+@pytest.mark.parametrize("form", [np.array, list, pd.Series])
+def test_an_estimator_shows_no_names_of_persons(kind, form):
+    """A notebook shows an estimator after its fit."""
+    estimator = kind(unit=form(["anna", "bert", "anna"]), epsilon=3)
+    page = estimator._repr_mimebundle_()
+    texts = [repr(estimator), str(estimator), estimator._repr_html_(), *page.values()]
+    for text in texts:
+        assert "epsilon" in text
+        assert "anna" not in text
+    assert list(estimator.get_params()["unit"]) == ["anna", "bert", "anna"]
+    assert "patient" in repr(kind(unit="patient"))  # control: a name of a column is public
