@@ -131,7 +131,23 @@ def _table_layout(table: Table) -> Layout:
     return Layout(dtypes=("float64",) * len(names), columns=names, table=table)
 
 
-def say_left_out(table: Table) -> None:
-    """Say which columns are left out, as the user stated."""
-    if table.left_out:
-        say(f"Left out, as stated: {', '.join(table.left_out)} (identifier).")
+def say_left_out(table: Table, *, has_units: bool) -> None:
+    """Say which columns are left out, as the user stated.
+
+    A column that names persons may name one of them in several rows, which the guarantee of a row
+    does not cover. The line depends on the stated kinds alone, not on the records.
+
+    Args:
+        table: Facts of the columns.
+        has_units: Whether the persons of the records are stated.
+    """
+    if not table.left_out:
+        return
+    line = f"Left out, as stated: {', '.join(table.left_out)} (identifier)."
+    if not has_units:
+        line += (
+            " The guarantee is for one row: if a person may have several, name the column of "
+            "persons by unit= (--unit), and how many rows of a person enter by per_unit= "
+            "(--per-unit)."
+        )
+    say(line)

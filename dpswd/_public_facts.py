@@ -13,6 +13,7 @@ _OPTIONS = {
     "channels": "--channels",
     "classes": "--classes",
     "kinds": "--bounds FILE with a column kind",
+    "dtype": "--columns FILE with dtype of these columns",
 }
 
 

@@ -206,7 +206,7 @@ class PrivateRecords(_Handle):
         for line in lines:
             say(line)
         if layout.table is not None:
-            say_left_out(layout.table)
+            say_left_out(layout.table, has_units=unit_names is not None)
         units = None
         if unit_names is not None:
             units = Units.draw(unit_names, per_unit)

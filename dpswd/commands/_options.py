@@ -302,6 +302,10 @@ def run_directory(
         from dpswd.data.benchmarks import PREFIX  # imports torch, which the help does without
 
         out = Path("runs") / (Path(data.removeprefix(PREFIX)).resolve().stem or "records")
+    if out.exists() and not out.is_dir():
+        raise InputError(
+            f"Expected a new or empty directory as --out, got {out}, a file; pass another name."
+        )
     has_ledger = (out / "ledger.jsonl").exists()
     if resume and not has_ledger:
         raise InputError(

@@ -94,6 +94,11 @@ def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
     missing = draft.get("missing")
     if isinstance(missing, str):
         remarks.append(f"{missing} is taken for a missing cell, since all others are of one kind.")
+    if draft["kind"] in ("nominal", "identifier") and _have_codes(cells):
+        remarks.append(
+            "numbers that start with 0 are taken for codes, as in a postcode; state kind integer "
+            "if they are none."
+        )
     if draft["kind"] == "identifier" and all(map(is_missing_cell, cells)):
         remarks.append("no cell has a value, so the column is left out.")
     return "".join(f"# Column {name}: {remark}\n" for remark in remarks)
@@ -162,6 +167,8 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
         draft |= _draft_of_dates(distinct, kind)
     elif kind != "binary":
         draft |= _draft_of_numbers(distinct)
+        if kind == "numeric" and "fill in" not in draft.values():
+            draft |= _decimals(distinct)
     if missing_text is not None:
         draft["missing"] = missing_text
     elif len(values) < len(cells):
@@ -222,6 +229,22 @@ def _draft_of_numbers(distinct: Sequence[str]) -> dict[str, Any]:
     return _bounds(_plain(min(numbers)), _plain(max(numbers))) | draft
 
 
+def _decimals(distinct: Sequence[str]) -> dict[str, int]:
+    """Return how many digits numbers have after their mark at most.
+
+    The result is empty if a number has an exponent, or none has such a digit.
+    """
+    digits = []
+    for value in distinct:
+        parts = value.replace(",", ".").partition(".")
+        if not parts[2].isdigit() and parts[2]:
+            return {}
+        digits.append(len(parts[2]))
+    if max(digits, default=0) == 0:
+        return {}
+    return {"decimals": max(digits)}
+
+
 def _bounds(low: Any, high: Any) -> dict[str, Any]:
     """Return bounds; where all cells are equal, the user states the upper one."""
     if low == high:
@@ -252,14 +275,24 @@ def _guessed_kind(distinct: Sequence[str]) -> str:
         return "identifier"
     if len(_different(distinct)) == 2:
         return "binary"
-    if all(map(_is_number, distinct)):
+    if all(map(_is_number, distinct)) and not _have_codes(distinct):
         is_whole = all(float(value).is_integer() for value in distinct)
         return "integer" if is_whole else "numeric"
-    if _have_decimal_commas(distinct):
+    if _have_decimal_commas(distinct) and not _have_codes(distinct):
         return "numeric"
     if _format_of_dates(distinct) is not None:
         return "datetime" if any(":" in value for value in distinct) else "date"
     return "nominal" if len(distinct) <= _MAX_CATEGORIES else "identifier"
+
+
+def _have_codes(cells: Sequence[str]) -> bool:
+    """Return whether all cells are digits, and some start with a zero.
+
+    They are codes, such as postcodes: a number would lose the zero. Missing cells do not count.
+    """
+    values = [cell.strip() for cell in cells if not is_missing_cell(cell)]
+    has_zero = any(len(value) > 1 and value.startswith("0") for value in values)
+    return has_zero and all(value.isascii() and value.isdigit() for value in values)
 
 
 def _is_number_with_comma(cell: str) -> bool:

@@ -143,10 +143,20 @@ def run(arguments: Namespace) -> dict[str, Any]:
         resume=arguments.resume,
         random_state=arguments.seed,
     )
-    if len(records.shape) == 3 and records.n_classes:
-        synthetic = str(directory / "synthetic.npz")
-        result["compare"] = shlex.join(["dpswd", "evaluate", synthetic, str(arguments.data)])
+    result["compare"] = shlex.join(_evaluation(result["synthetic_file"], arguments))
     return result
+
+
+def _evaluation(synthetic: str, arguments: Namespace) -> list[str]:
+    """Return the command that compares the synthetic records with the private ones."""
+    command = ["dpswd", "evaluate", synthetic, str(arguments.data)]
+    for name in ("columns", "target", "unit", "root"):
+        value = getattr(arguments, name)
+        if value is not None:
+            command += [f"--{name}", str(value)]
+    if arguments.unreadable != "refuse":
+        command += ["--unreadable", arguments.unreadable]
+    return command
 
 
 def generate(
@@ -216,6 +226,7 @@ def generate(
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
+        "synthetic_file": str(directory / name),
         "pictures": pictures,
         "n_records": records.n_entries,
         "n_synthetic": n,

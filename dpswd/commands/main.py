@@ -9,6 +9,7 @@ import argparse
 import io
 import json
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -226,10 +227,23 @@ def _can_be_resumed(options: argparse.Namespace) -> bool:
     return ledger.exists()
 
 
+# The message of argparse about a number, in which the type is named as in Python.
+_WRONG_VALUE = re.compile(
+    r"argument (?P<option>\S+): invalid (?P<type>int|float) value: (?P<value>.*)", re.DOTALL
+)
+_VALUES = {"int": "a whole number such as 32", "float": "a number such as 0.5"}
+
+
 class _Parser(argparse.ArgumentParser):
     """Parser that raises instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
+        wrong_value = _WRONG_VALUE.fullmatch(message)
+        if wrong_value is not None:
+            raise InputError(
+                f"Expected {wrong_value['option']} to be {_VALUES[wrong_value['type']]}, got "
+                f"{wrong_value['value']}."
+            )
         raise InputError(
             f"Expected valid options for {self.prog}, got: {message} "
             f"({self.prog} --help lists them)."

@@ -154,7 +154,7 @@ class ReadRecords:
         if layout.table is not None:
             bounds = layout.table.bounds
             kinds = layout.table.kinds
-            say_left_out(layout.table)
+            say_left_out(layout.table, has_units=self.unit_names is not None)
         elif kinds is not None:
             layout = layout.with_kinds(kinds)
         elif bounds is not None and self.kinds is not None:

@@ -372,7 +372,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         table = None
         if self._coding is not None:
             table = self._coding.table
-            say_left_out(table)
+            say_left_out(table, has_units=units is not None)
         if domains.has_images:
             values = torch.from_numpy(domains.target)
         else:

@@ -111,8 +111,50 @@ def test_a_draft_knows_german_dates_and_numbers(table, capsys):
         "low": 0.5,
         "high": 89.5,
         "decimal_mark": ",",
+        "decimals": 1,
     }
     assert drafts["lab"]["low"] == "fill in"
+
+
+def test_a_draft_keeps_zeros_of_codes_and_digits_of_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = ["code;ward;room;dose;rate"]
+    for number in range(90):
+        dose = f"{number}.{number % 100:02d}"
+        lines.append(f"{number:05d};{number % 3:02d};{number % 7};{dose};{number}e-1")
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+    assert main(["columns", "people.csv", "--out", "draft.yaml"]) == 0
+    text = (tmp_path / "draft.yaml").read_text()
+    drafts = yaml.safe_load(text)
+    assert drafts["code"]["kind"] == "identifier"  # more codes than a column may have categories
+    assert drafts["ward"]["categories"] == ["00", "01", "02"]
+    assert drafts["room"]["kind"] == "integer"
+    assert drafts["dose"]["decimals"] == 2
+    assert "decimals" not in drafts["rate"]
+    assert text.count("are taken for codes") == 2
+    assert main(["columns", "people.csv", "--out", "o.yaml", "--kinds", "code=integer"]) == 0
+    assert yaml.safe_load((tmp_path / "o.yaml").read_text())["code"]["kind"] == "integer"
+
+
+@pytest.mark.parametrize("has_units", [False, True])
+def test_a_column_of_identifiers_is_a_reason_to_name_persons(table, capsys, has_units):
+    facts = {
+        "id": {"kind": "identifier"},
+        "day": {"kind": "date", "low": "2021-01-01", "high": "2021-12-31"},
+        "sex": {"kind": "binary", "categories": ["F", "M"]},
+        "ward": {"kind": "nominal", "categories": ["heart", "lung", "eye"]},
+        "weight": {"kind": "numeric", "low": 30, "high": 200, "missing": True},
+    }
+    (table.parent / "columns.yaml").write_text(yaml.safe_dump(facts))
+    units = ["--unit", "id"] if has_units else []
+    assert generate("--out", "run", *units) == 0
+    output = capsys.readouterr()
+    assert ("if a person may have several" in output.err) != has_units
+    evaluate = "dpswd evaluate run/synthetic.csv people.csv --columns columns.yaml --target sick"
+    if has_units:
+        evaluate += " --unit id"
+    assert f"How good:  {evaluate}\n" in output.out
+    assert main([*evaluate.split()[1:], "--classifiers", "logreg"]) == 0
 
 
 def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):
@@ -121,7 +163,7 @@ def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):
     assert "take it out of the facts" in capsys.readouterr().err
     (table.parent / "columns.yaml").unlink()
     assert generate("--out", "run") == 2
-    assert "no such file; check the path" in capsys.readouterr().err
+    assert "No such file or directory; check the path" in capsys.readouterr().err
 
 
 def test_draft_of_a_parquet_file_has_the_kinds_of_its_types(tmp_path, monkeypatch, capsys):

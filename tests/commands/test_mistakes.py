@@ -45,6 +45,9 @@ def folder(tmp_path, monkeypatch):
         ("forecast --shape 100000,100000,3 --n 1000", "fewer numbers"),
         ("sample old -n 1000000000000", "draw fewer"),
         (f"{ACCOUNT} --sigma 0", "above 0"),
+        (f"{IMAGES} --epsilon 10,0", "--epsilon to be a number such as 0.5, got '10,0'"),
+        (f"{IMAGES} --size 28x28", "--size to be a whole number such as 32, got '28x28'"),
+        (f"{IMAGES} --out people.csv", "got people.csv, a file"),
         # options that contradict each other
         ("sample old --labels 0 --proportions released", "leave --proportions out"),
         ("forecast photos --shape 8,8", "got DATA and --shape"),
@@ -163,8 +166,9 @@ def test_adapt_counts_in_a_shared_ledger(folder, capfd):
     answer(capfd, *"ledger create shared.jsonl --epsilon 1 --delta 1e-3".split())
     capfd.readouterr()
     rows = np.random.default_rng(0).normal(size=(200, 3))
-    np.savez("rows.npz", X=rows, y=np.arange(200) % 2)
+    for name in ("public", "private"):
+        np.savez(f"{name}.npz", X=rows, y=np.arange(200) % 2)
     with untouched(folder):
-        command = "adapt rows.npz rows.npz --delta 1e-3 --shared-ledger shared.jsonl --out run"
+        command = "adapt public.npz private.npz --delta 1e-3 --shared-ledger shared.jsonl --out run"
         sentence = refused(capfd, *command.split(), status=1)
     assert "use a smaller --epsilon" in sentence
