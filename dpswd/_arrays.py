@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from dpswd._layout import NUMBERS, Array, Layout
 from dpswd._public_facts import list_of_names
@@ -70,6 +71,13 @@ def as_records(X: Any, *, unreadable: Unreadable = "refuse") -> tuple[Tensor, La
     if isinstance(X, str | Path):
         raise InputError(
             f"Expected X as an array, got {X}; use PrivateRecords.from_folder or dpswd.data.read."
+        )
+    if isinstance(X, Dataset | DataLoader):
+        raise InputError(
+            f"Expected X as an array, got a {type(X).__name__} of torch; pass its records as one "
+            "tensor and its classes as another, X = torch.stack([x for x, _ in dataset]) and y = "
+            "[int(y) for _, y in dataset], or images by PrivateRecords.from_folder. A transform "
+            "must change each record by itself, by public constants."
         )
     if hasattr(X, "columns") and hasattr(X, "iloc"):  # of pandas; other frames are arrays
         array, layout = _array_of_frame(X)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dpswd._compiling import uncompiled
 from dpswd._sorting import sort_rows, sort_rows_with_order
 from dpswd.structured import StructuredProjections, add_transposed_frame, apply_frame
 
@@ -61,6 +62,7 @@ def plain_sum_over_projections(
     return criterion(slice(0, projections.shape[1]), *columns)
 
 
+@uncompiled
 def sum_over_projections(
     criterion: Criterion,
     projections: Projections,

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from dpswd._compiling import uncompiled
 from dpswd._distributed import Processes
 from dpswd._kernels import (
     Projections,
@@ -395,6 +396,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         columns = values.mT.contiguous()
         return sort_rows(columns.flatten(0, -2)).view(columns.shape).mT
 
+    @uncompiled
     def distance(
         self, release: Release, public: Tensor, public_labels: Tensor | None = None
     ) -> Tensor:
@@ -417,6 +419,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             return power.clamp(min=smallest) ** (1 / self.p)
         return power
 
+    @uncompiled
     def slice_distances(
         self, release: Release, public: Tensor, public_labels: Tensor | None = None
     ) -> Tensor:

@@ -76,7 +76,8 @@ class _Handle:
         return InputError(
             f"Expected no copy of {type(self).__name__}, which would hold private records, got one "
             "(pickle, deepcopy, torch.save, ...); leave it out: "
-            "self.save_hyperparameters(ignore=[...])."
+            "self.save_hyperparameters(ignore=[...]), and torch.save(module.state_dict(), path) in "
+            "place of a whole module."
         )
 
 

@@ -30,14 +30,14 @@ not be shown, logged or returned to the user.
 Formal guarantee: docs/theory/private-side.md.
 """
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from dpswd._compiling import uncompiled
 from dpswd._distributed import Processes
 from dpswd._progress import with_progress_bar
 from dpswd._provenance import track_runs
@@ -57,8 +57,6 @@ _MAX_CHUNK_RECORDS = 4096
 # Part of a squared mu that a query gets of which nothing else is stated: five of them fit a budget.
 _DEFAULT_SHARE = 0.2
 
-P = ParamSpec("P")
-T = TypeVar("T")
 M = TypeVar("M", bound=ProjectionMechanism | GaussianMechanism)
 
 
@@ -254,21 +252,6 @@ class BatchStatistic(Releasing[ProjectionMechanism]):
         The rows are not clipped so far.
         """
         raise NotImplementedError
-
-
-def uncompiled(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a compiled module call a function as it is.
-
-    torch.compile would trace the noise, and show parts of it in its messages.
-    """
-
-    @functools.wraps(function)
-    def run_uncompiled(*args: P.args, **kwargs: P.kwargs) -> T:
-        if torch.compiler.is_compiling():
-            return cast(T, torch.compiler.disable(function)(*args, **kwargs))
-        return function(*args, **kwargs)
-
-    return run_uncompiled
 
 
 @uncompiled

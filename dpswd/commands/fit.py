@@ -52,6 +52,9 @@ _INFINITE = ("inf", "infinity", "Infinity")
 # Spellings of the option that names a config.
 _CONFIG = ("--config", "-c")
 
+# Lightning's sentence about a metric that was not logged when an EarlyStopping asked for it.
+_NO_METRIC = "Early stopping conditioned on metric"
+
 # torch.distributed has no exception class for a lost connection, only these words in the message.
 _LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
 
@@ -167,6 +170,10 @@ def _errors_of_this_package() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, DpswdError):
             raise
+        if str(error).startswith(_NO_METRIC):
+            notes = getattr(error, "__notes__", [])
+            words = " ".join([str(error), *notes])
+            raise InputError(f"Expected a metric that the module logs, got: {words}") from None
         if not any(word in str(error) for word in _LOST_CONNECTION):
             raise
         raise lost(error) from None

@@ -21,6 +21,11 @@ def max_steps_of(trainer: L.Trainer | None, expected: str = "trainer.max_steps")
     return trainer.max_steps
 
 
+def batches_per_step(trainer: L.Trainer | None) -> int:
+    """Return the number of batches of a training step, ``accumulate_grad_batches``."""
+    return int(getattr(trainer, "accumulate_grad_batches", 1))
+
+
 def mechanism_of(trainer: L.Trainer | None) -> ProjectionMechanism | None:
     """Return the mechanism of the loss of the module that is trained.
 

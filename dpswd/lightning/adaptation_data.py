@@ -25,7 +25,7 @@ from dpswd.data.features import read_features
 from dpswd.data.reading import find_path
 from dpswd.errors import InputError
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
-from dpswd.lightning._plan import max_steps_of, mechanism_of
+from dpswd.lightning._plan import batches_per_step, max_steps_of, mechanism_of
 from dpswd.records import PrivateRecords
 from dpswd.sampling import ReleaseLoader
 from dpswd.units import Units
@@ -130,6 +130,8 @@ class AdaptationData(L.LightningDataModule):
         ((1, 8, 8), PrivateRecords(1438 records of shape (1, 8, 8)))
     """
 
+    validates_on_public = True  # on the part of the source that is kept
+
     def __init__(
         self,
         source: str,
@@ -151,14 +153,22 @@ class AdaptationData(L.LightningDataModule):
         n_target: int | None = None,
     ) -> None:
         super().__init__()
+        for name, value in (("source", source), ("target", target)):
+            if not isinstance(value, str | Path):
+                raise InputError(
+                    f"Expected {name} as a folder, a file or the name of a benchmark, got "
+                    f"{type(value).__name__}; for arrays, pass the trainer a dictionary: source="
+                    "SourceLoader(X, y, batch_size=128), target=ReleaseLoader(PrivateRecords(X), "
+                    "...), and give AdaptationModule batch_size, adapter and space."
+                )
         at_least(1, batch_size=batch_size, n_releases=n_releases, per_unit=per_unit)
         at_least(0, first_release=first_release)
         stated_at_least(1, release_size=release_size, n_target=n_target)
         refuse_common_records(source, target, root)
         stated_at_least(_LEAST_SOURCE, n_source=n_source)
         check_amounts(augment or {})
-        self.source_name = source
-        self.target_name = target
+        self.source_name = str(source)
+        self.target_name = str(target)
         self.batch_size = batch_size
         self.release_size = release_size
         self.n_releases = n_releases
@@ -282,6 +292,7 @@ class AdaptationData(L.LightningDataModule):
         split = self._read_source()
         batch_size = self._release_size()
         max_steps = max_steps_of(self.trainer)
+        per_step = batches_per_step(self.trainer)
         n_steps = max_steps - self.first_release
         if n_steps < self.n_releases:
             raise InputError(
@@ -294,8 +305,8 @@ class AdaptationData(L.LightningDataModule):
                 self.records,
                 batch_size=batch_size,
                 n_releases=self.n_releases,
-                every=math.ceil(n_steps / self.n_releases),
-                after=self.first_release,
+                every=math.ceil(n_steps / self.n_releases) * per_step,
+                after=self.first_release * per_step,
             ),
         }
 

@@ -26,6 +26,12 @@ from dpswd.budget.plan import Plan, Target
 from dpswd.budget.run_directory import ResumePoint
 from dpswd.budget.statement import RunStatement
 from dpswd.errors import BudgetExceededError, DpswdError, InputError, PrivacyWarning
+from dpswd.lightning._options import (
+    refuse_epochs,
+    refuse_trial_run,
+    warn_of_idle_early_stopping,
+    warn_of_validation,
+)
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -121,6 +127,8 @@ class PrivacyBudget(L.Callback):
         self._earlier_recorders: list[Recorder | None] = []
         self._resume_point: ResumePoint | None = None
         self._n_used_before = 0
+        self._ends_run = False  # whether the plan, and no option of the trainer, ends the run
+        self._has_warned_of_validation = False
 
     # Facts of the budget
 
@@ -211,6 +219,8 @@ class PrivacyBudget(L.Callback):
                 )
             self._resume_point = None
             self._n_used_before = 0
+            self._ends_run = False
+            self._has_warned_of_validation = False
             self._budget = self._new_budget()
         releasing = _modules_of(pl_module, Releasing)
         self._earlier_recorders = [module.recorder for module in releasing if module.n_releases]
@@ -226,6 +236,8 @@ class PrivacyBudget(L.Callback):
         refused.
         """
         _check_hyperparameters(pl_module, getattr(trainer, "datamodule", None))
+        if not self._target.is_noise_free:
+            refuse_trial_run(trainer)
         is_resumed = self._resume_point is not None
         if trainer.ckpt_path is not None and not is_resumed:
             actual = (
@@ -269,6 +281,8 @@ class PrivacyBudget(L.Callback):
                 f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."
             )
         source = self._source(trainer, losses)
+        if source.records is not None:
+            warn_of_idle_early_stopping(trainer)
         modules: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
         modules += [(loss, source.n_releases) for loss in losses]
         self._budget.open(self._setting(source), modules)
@@ -295,7 +309,7 @@ class PrivacyBudget(L.Callback):
                 f"Expected a release to train on, got {actual}. Start a new run."
             )
         if not trainer.should_stop:
-            trainer.should_stop = True
+            self._end_run(trainer)
             raise StopIteration  # ends the epoch: Lightning ignores the return value of a callback
 
     def on_train_batch_end(
@@ -326,23 +340,27 @@ class PrivacyBudget(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End the run where the plan is used up."""
-        if not self.is_unprotected and self._is_used_up:
-            trainer.should_stop = True
+        if not self.is_unprotected and self._is_used_up and not trainer.should_stop:
+            self._end_run(trainer)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Say once that no budget counts what validation steps read."""
+        if not self._target.is_noise_free and not self._has_warned_of_validation:
+            self._has_warned_of_validation = True
+            warn_of_validation(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write ``privacy.json``, and say what the run cost.
 
-        If fewer releases were made than planned, say what the plan cost. If the plan ended the run,
-        say so.
+        If fewer releases were made than planned, say what the plan cost. If the run ended before
+        its last step, say whether the plan ended it.
         """
         if self.is_unprotected:
             return
         self._budget.write_statement()
         n_steps = trainer.estimated_stepping_batches
         if self._is_used_up and trainer.global_step < n_steps < math.inf:
-            n_planned = self.plan.parts[-1].n_releases
-            place = f"step {trainer.global_step} of {n_steps}"
-            say(f"All {n_planned} planned releases are made; the run ends at {place}.")
+            say(self._line_of_end(f"step {trainer.global_step} of {n_steps}"))
         if self._budget.keeps_ledger:
             self.epsilon = self.statement().guarantee.epsilon or 0.0
             if self.n_releases < self.plan.n_releases:
@@ -386,6 +404,20 @@ class PrivacyBudget(L.Callback):
 
     # Parts of the hooks
 
+    def _end_run(self, trainer: L.Trainer) -> None:
+        """Let the trainer stop, since its loader would ask for a further release."""
+        self._ends_run = True
+        trainer.should_stop = True
+
+    def _line_of_end(self, place: str) -> str:
+        """Return where a run ends before its last step, and whether the plan ends it."""
+        if not self._ends_run:
+            return f"The run ends at {place}."
+        n_planned = self.plan.parts[-1].n_releases
+        if n_planned == 1:
+            return f"The planned release is made, and its epoch is over; the run ends at {place}."
+        return f"All {n_planned} planned releases are made; the run ends at {place}."
+
     def _start_unprotected(self, module: L.LightningModule) -> None:
         """Say that the run is not private, and mark its weights for later runs."""
         warnings.warn(UNPROTECTED, PrivacyWarning, stacklevel=2)
@@ -422,6 +454,11 @@ class PrivacyBudget(L.Callback):
         loader = _release_loader(trainer.train_dataloader)
         if loader is None:
             if self._handed_over is not None:
+                for loss in losses:
+                    batch_size = loss.mechanism.batch_size
+                    refuse_epochs(
+                        trainer.train_dataloader, batch_size, self._handed_over.sample_size
+                    )
                 return self._handed_over
             actual = (
                 f"{type(trainer.train_dataloader).__name__}; for tensors give PrivacyBudget "

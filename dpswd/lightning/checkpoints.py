@@ -14,7 +14,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from dpswd._files import atomic_write, verified_archive
-from dpswd.errors import InputError
+from dpswd.errors import DpswdError, InputError
 from dpswd.loss import Release
 
 # Checkpoints of a run between its start and its end, and the steps between two of them in a run
@@ -103,7 +103,7 @@ class LastCheckpoint(ModelCheckpoint):
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
         last = Path(str(self.dirpath)) / "last.ckpt"
-        if isinstance(exception, KeyboardInterrupt) and last.exists():
+        if not isinstance(exception, DpswdError) and last.exists():
             exception.add_note(
                 f"To finish the run, which pays for no release twice, add: --ckpt_path {last}"
             )

@@ -1,13 +1,15 @@
 """Lightning data module of private records: a handle and a loader of its batches."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 
 from dpswd._validate import at_least, stated_at_least
 from dpswd.data import read
-from dpswd.lightning._plan import max_steps_of, mechanism_of
+from dpswd.errors import InputError
+from dpswd.lightning._plan import batches_per_step, max_steps_of, mechanism_of
 from dpswd.records import PrivateRecords
 from dpswd.sampling import ReleaseLoader
 
@@ -46,9 +48,15 @@ class PrivateDataModule(L.LightningDataModule):
         **options: Any,
     ) -> None:
         super().__init__()
+        if not isinstance(path, str | Path):
+            raise InputError(
+                f"Expected path as a folder, a file or the name of a benchmark, got "
+                f"{type(path).__name__}; for arrays, pass the trainer "
+                "ReleaseLoader(PrivateRecords(X, y), ...) in place of a data module."
+            )
         at_least(1, every=every)
         stated_at_least(1, batch_size=batch_size, n_releases=n_releases)
-        self.path = path
+        self.path = str(path)
         self.batch_size = batch_size
         self.n_releases = n_releases
         self.every = every
@@ -67,7 +75,8 @@ class PrivateDataModule(L.LightningDataModule):
         """Return a loader of one batch per planned release.
 
         A module that makes its releases at the start, or by itself, gets one batch of all records,
-        and empty batches for the other training steps.
+        and empty batches for the other training steps. With ``accumulate_grad_batches=k`` a
+        training step has k batches, of which one at most has records.
 
         Raises:
             InputError: If neither ``n_releases`` nor ``trainer.max_steps`` is given.
@@ -94,5 +103,5 @@ class PrivateDataModule(L.LightningDataModule):
             self.records,
             batch_size=batch_size or len(self.records),
             n_releases=n_releases,
-            every=every,
+            every=every * batches_per_step(self.trainer),
         )

@@ -1,0 +1,113 @@
+"""Options of a Trainer that mean something else where releases are real."""
+
+import warnings
+from typing import Any
+
+import lightning as L
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from dpswd.errors import InputError, PrivacyWarning, UtilityWarning
+from dpswd.sampling import ReleaseLoader
+
+__all__ = [
+    "refuse_epochs",
+    "refuse_trial_run",
+    "warn_of_idle_early_stopping",
+    "warn_of_validation",
+]
+
+# Samplers of torch whose batches are no uniform subsets that are drawn afresh.
+_EPOCHS = (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+
+def refuse_trial_run(trainer: L.Trainer) -> None:
+    """Refuse ``fast_dev_run``, whose releases would be as real as those of any run.
+
+    Raises:
+        InputError: If the trainer has it.
+    """
+    any_trainer: Any = trainer
+    if any_trainer.fast_dev_run:
+        raise InputError(
+            f"Expected no fast_dev_run, got {any_trainer.fast_dev_run}: its releases are real, and "
+            "it would spend the whole plan. Leave it out; to try the code, train on public "
+            "stand-ins of the records with target_epsilon=inf (--privacy.target_epsilon inf)."
+        )
+
+
+def refuse_epochs(loader: Any, batch_size: int | None, sample_size: int) -> None:
+    """Refuse a loader of tensors that passes through the records in epochs.
+
+    Args:
+        loader: The only training loader.
+        batch_size: Number B of records in a release; ``None`` for a query of all records.
+        sample_size: Number N of records.
+
+    Raises:
+        InputError: If batches of B < N records come from a sampler of torch.
+    """
+    if not isinstance(loader, DataLoader) or loader.batch_size != batch_size:
+        return
+    batches = loader.batch_sampler
+    if batch_size is None or batch_size >= sample_size or type(batches) is not BatchSampler:
+        return
+    if isinstance(batches.sampler, _EPOCHS):
+        raise InputError(
+            "Expected batches that are fresh random subsets, which the account assumes, got a "
+            f"DataLoader with a {type(batches.sampler).__name__}, which passes through the records "
+            f"in epochs; pass DataLoader(dataset, batch_sampler=FixedSizeSampler({sample_size}, "
+            f"{batch_size}, n_steps=...)), or PrivateRecords with a ReleaseLoader."
+        )
+
+
+def warn_of_validation(trainer: L.Trainer, module: L.LightningModule) -> None:
+    """Say that no budget counts what validation steps read.
+
+    The data modules of this library validate on public records, and say so by the attribute
+    ``validates_on_public``. A validation step that reads a private batch is refused when it makes
+    its release.
+    """
+    if getattr(getattr(trainer, "datamodule", None), "validates_on_public", False):
+        return
+    loaders = trainer.val_dataloaders
+    if isinstance(loaders, ReleaseLoader):
+        return
+    name = type(module).__name__
+    warnings.warn(
+        f"The validation steps of {name} read records that no budget counts. They must be public: "
+        "a metric on private records is a release without noise, and so is stopping, or choosing "
+        "a checkpoint or a learning rate, by it.",
+        PrivacyWarning,
+        stacklevel=2,
+    )
+
+
+def warn_of_idle_early_stopping(trainer: L.Trainer) -> None:
+    """Say that an ``EarlyStopping`` stops nothing in one epoch without validation.
+
+    All batches of a :class:`~dpswd.ReleaseLoader` are one epoch.
+    """
+    any_trainer: Any = trainer
+    is_one_epoch = any_trainer.limit_train_batches == 1.0 and not any_trainer.enable_validation
+    if any_trainer.early_stopping_callbacks and is_one_epoch:
+        warnings.warn(
+            "EarlyStopping looks at its metric at the end of an epoch or of a validation, and this "
+            "run is one epoch without validation: it stops nothing. A callback stops a run by "
+            "trainer.should_stop = True in on_train_batch_end; the whole plan is counted.",
+            UtilityWarning,
+            stacklevel=2,
+        )
