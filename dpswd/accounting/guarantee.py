@@ -136,7 +136,7 @@ class Guarantee:
             >>> guarantee = Guarantee(private=True, sound=True, epsilon=10.0, delta=1e-5, mu=2.0)
             >>> print(guarantee.in_words())
             Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
-              replace-one: one record may be exchanged for any other, which can hardly be noticed.
+              replace-one: it limits how well an exchange of one record for another can be noticed.
               mu: an attacker who wrongly accuses 1 in 1,000 finds at most 14 % of your records.
         """
         if self.notice or self.mu is None:
@@ -148,8 +148,8 @@ class Guarantee:
         percent = min(100.0, round_up(100 * float(most), 2))
         return (
             f"{self.line()}\n"
-            f"  {self.relation}: one {counted} may be exchanged for any other, which can hardly be "
-            "noticed.\n"
+            f"  {self.relation}: it limits how well an exchange of one {counted} for another can "
+            "be noticed.\n"
             f"  mu: an attacker who wrongly accuses 1 in 1,000 finds at most {percent:g} % of your "
             f"{counted}s."
         )
