@@ -289,7 +289,7 @@ def imbalance(result: Result) -> str:
         if row["epsilon"] is not None:
             column = f"{column}, {epsilon_or(row, '')}"
         table.add([row["dataset"], classifier(row)], column=column, cell=score(row))
-    return with_origin(table, result, rows, note="balanced accuracy, three seeds")
+    return with_origin(table, result, rows, note="balanced accuracy, five seeds")
 
 
 def simulated_choice(result: Result) -> str:
