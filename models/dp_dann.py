@@ -17,7 +17,7 @@ The code of Rakotomamonjy2021 clips each weight tensor by itself, adds noise of 
 14.65 to the gradient of every record of a batch and not to their sum, does both once more for every
 module around the tensor, and counts each record as a release (``da_dp_analysis.py``). On the sum of
 128 clipped gradients that is a deviation of 192 or 166, of which the account above gives epsilon =
-0.0365 or 0.0311.
+0.0365 or 0.0310.
 """
 
 from typing import Any, cast

@@ -32,14 +32,14 @@ from scipy import optimize, stats
 
 from dpswd.accounting.pld import LossTooLargeError, Releases, compose, gaussian_delta
 from dpswd.sensitivity import ConstantLaw
+from experiments.accounting.poisson import update_loss
 from experiments.plots import figure
 from experiments.results import Result, Row
 
 Array = NDArray[np.float64]
 
-AUTHORS_STEP = 1e-4  # discretisation of the loss by default in gdpnum
-CENSUS_STEP = 1e-3  # the same of TopDown in the authors' notebook
-LEAST_STEP = 1e-3  # see dp_sgd
+CENSUS_STEP = 1e-3  # discretisation of the loss of TopDown in the authors' notebook
+LARGEST_STEP = 1e-3  # of the loss of DP-SGD
 DELTA = 1e-5
 
 # DP-SGD at nominal epsilon 8, the setting of Figures 1 and 4.
@@ -137,21 +137,15 @@ IMAGENET_DELTA = 8e-7
 # Privacy losses -----------------------------------------------------------------------------------
 
 
-def dp_sgd(
-    noise: float, rate: float, updates: int, step: float | None = None
-) -> PrivacyLossDistribution:
+def dp_sgd(noise: float, rate: float, updates: int) -> PrivacyLossDistribution:
     """Return the loss of DP-SGD.
 
     Records are sampled by Poisson sampling; neighbours differ by adding or removing a record. The
-    default discretisation is a fifth of the deviation of the loss of one update, about ``rate /
-    noise``, and at least ``LEAST_STEP``: ``dp_accounting`` takes second differences of delta, whose
-    rounding error grows as ``1e-16 / step^2`` per update and replaces the tail of the composed loss
-    where the step is too small.
+    discretisation is a fiftieth of ``rate / noise``, about the deviation of the loss of one update,
+    and at most ``LARGEST_STEP``.
     """
-    if step is None:
-        step = max(LEAST_STEP, 0.2 * rate / noise)
-    loss = from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=step)
-    return loss.self_compose(updates)
+    step = min(LARGEST_STEP, 0.02 * rate / noise)
+    return update_loss(noise, rate, step).self_compose(updates)
 
 
 def top_down(census: Census, step: float) -> PrivacyLossDistribution:
@@ -266,7 +260,7 @@ def draw_curves(
 
 def gdp_fig1(out: Path) -> Result:
     """Gomez2025, Figure 1: power of attacks by one pair, by the whole curve, by mu."""
-    account = Account.of(dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP))
+    account = Account.of(dp_sgd(NOISE, RATE, UPDATES))
     epsilon = account.epsilon(DELTA)
 
     rates = np.array([1e-3, 1e-2, 1e-1])
@@ -443,7 +437,7 @@ def gdp_fig4(out: Path) -> Result:
     """Gomez2025, Figure 4: DP-SGD, the 2020 census and pure epsilon-DP as mu-GDP."""
     rows = []
     with figure(out / "gdp_fig4.png", 13, 3.6, 1, 4) as panels:
-        account = Account.of(dp_sgd(NOISE, RATE, UPDATES, AUTHORS_STEP))
+        account = Account.of(dp_sgd(NOISE, RATE, UPDATES))
         rows.append(_draw_gdp(panels[0], "DP-SGD, noise 9.4", account, DELTA))
         for axes, (name, census) in zip(panels[1:3], CENSUSES.items(), strict=True):
             account = Account.of(top_down(census, CENSUS_STEP))
@@ -536,7 +530,7 @@ def _draw_settings(panels: Any, table: int, settings: tuple[Setting, ...]) -> li
     curves: dict[str, Array] = {}
     differences: dict[str, Array] = {}
     for setting in settings:
-        account = Account.of(dp_sgd(setting.noise, RATE, setting.updates, AUTHORS_STEP))
+        account = Account.of(dp_sgd(setting.noise, RATE, setting.updates))
         beta = account.curve(alpha)
         gaussian = account.gdp_curve(alpha)
         rows.append(
@@ -579,7 +573,7 @@ def gdp_table2(out: Path, *, quick: bool = False) -> Result:
     for table, settings in SETTINGS.items():
         for setting in settings:
             if setting.nominal_epsilon in DRAWN_EPSILONS:
-                loss = dp_sgd(setting.noise, RATE, setting.updates, AUTHORS_STEP)
+                loss = dp_sgd(setting.noise, RATE, setting.updates)
                 rows.append(_row_of_table2(names[table], setting, loss, RATE, DELTA))
         if quick:
             return {"rows": rows}

@@ -299,6 +299,14 @@ def test_many_random_plans_are_bounded_closely(seed):
     check_plan(seed)
 
 
+def test_one_direction_at_a_small_epsilon_costs_more():
+    """S is rounded up by a part of its deviation, which is large for a single direction."""
+    mechanism = ProjectionMechanism(784, 1, sigma=1 / (0.05 * math.sqrt(784)), batch_size=100)
+    plan = [(mechanism, 100, 1)]
+    stated = PrivacyAccountant.from_groups(plan).get_epsilon(0.01)
+    assert 1.05 < stated / true_epsilon(plan, 0.01) < 1.08
+
+
 @pytest.mark.parametrize(("mu", "n_releases"), [(0.05, 400), (0.4, 9), (2.0, 3)])
 def test_oracle_of_gaussians_is_their_closed_form(mu, n_releases):
     plan = [(GaussianMechanism(sensitivity=mu, sigma=1.0), 10, n_releases)]

@@ -9,7 +9,7 @@ import pytest
 from autodp import rdp_acct
 from scipy import integrate, stats
 
-from dpswd.accounting.pld import Releases, compose
+from dpswd.accounting.pld import Releases, compose, gaussian_delta
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
 from experiments.accounting.published import TABLE4
@@ -26,6 +26,26 @@ def test_renyi_curve_of_unsampled_gaussians_is_a_line():
     # the minimum of order mu^2 / 2 + ln(1 / delta) / (order - 1)
     expected = mu_sq / 2 + math.sqrt(2 * mu_sq * math.log(1e5))
     assert account.get_epsilon(1e-5) == pytest.approx(expected, rel=1e-4)
+    # Mironov2017: what the curve implies holds for the Gaussian mechanism itself.
+    delta = float(gaussian_delta(math.sqrt(mu_sq), expected))
+    assert delta < 1e-5
+    # control: the curve without ln(1 / delta) does not imply it
+    assert float(gaussian_delta(math.sqrt(mu_sq), account(2))) > 1e-5
+
+
+def test_renyi_divergence_of_two_normal_laws_by_quadrature():
+    """Rakotomamonjy2021, Remark 2: order D^2 / (2 sigma^2) for means D apart."""
+    distance, sigma, order = 0.8, 1.7, 3.5
+
+    def integrand(x):
+        first = stats.norm.logpdf(x, distance, sigma)
+        return math.exp(order * first + (1 - order) * stats.norm.logpdf(x, 0, sigma))
+
+    integral, _ = integrate.quad(integrand, -40, 40, epsabs=1e-13)
+    divergence = math.log(integral) / (order - 1)
+    assert divergence == pytest.approx(order * distance**2 / (2 * sigma**2), rel=1e-9)
+    account = RenyiAccount([Releases(ConstantLaw(distance**2), 1 / sigma, 1.0, 1)])
+    assert account(order) == pytest.approx(divergence, rel=1e-9)
 
 
 def test_renyi_curve_of_a_random_law_by_quadrature():

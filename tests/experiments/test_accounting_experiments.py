@@ -9,16 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from gdpnum import PLDConverter
 from scipy import stats
 from torch import nn
 
 from dpswd import PrivacyAccountant, ProjectionMechanism, random_projections
+from dpswd.mechanism import GaussianMechanism
 from dpswd.sensitivity import bernstein_bound
 from dpswd.sliced import sliced_wasserstein, smoothed_sliced_wasserstein
 from experiments.__main__ import main
 from experiments.accounting import gdp, selection
 from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
+from experiments.accounting.poisson import update_loss
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
 from experiments.accounting.sensitivity import draw_sensitivities
 from experiments.notions import wdp
@@ -142,15 +145,61 @@ def test_drawn_sensitivities_follow_lemma_1():
     assert draw_sensitivities(5, 40, 2000).mean() == pytest.approx(8, abs=6 * error)
 
 
-def test_regret_falls_with_compositions_at_a_fit_discretisation():
-    """Rounding errors replace the tail of the loss at small steps, and mu is too small."""
-    regrets = []
-    for times in (30, 100, 300, 1000):
-        _, regret = PLDConverter(gdp.dp_sgd(2.0, 0.1, times)).get_mu_and_regret()
-        regrets.append(regret)
+def profile_of_update(noise, rate, epsilon):
+    """Delta of one update of DP-SGD at epsilon, for removing and for adding a record."""
+
+    def outcome(loss):
+        growth = math.expm1(loss) / rate
+        return noise**2 * math.log1p(growth) + 0.5 if growth > -1 else -math.inf
+
+    ratio = math.exp(epsilon)
+    q, other = stats.norm.sf((outcome(epsilon) - np.array([0, 1])) / noise)
+    removed = (1 - rate) * q + rate * other - ratio * q
+    q, other = stats.norm.cdf((outcome(-epsilon) - np.array([0, 1])) / noise)
+    added = q - ratio * ((1 - rate) * q + rate * other)
+    return max(removed, added)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(2.0, 0.03), (0.7, 0.3), (5.0, 1.0)])
+def test_loss_of_an_update_has_the_profile_of_the_normal_laws(noise, rate):
+    """Chords meet the profile at the points of the grid, and lie above it between them."""
+    loss = update_loss(noise, rate, 0.01)
+    for epsilon in (-0.02, 0.0, 0.05):
+        expected = profile_of_update(noise, rate, epsilon)
+        assert float(loss.get_delta_for_epsilon(epsilon)) == pytest.approx(expected, rel=1e-9)
+    exact = profile_of_update(noise, rate, 0.055)
+    assert exact < float(loss.get_delta_for_epsilon(0.055)) < 1.1 * exact
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(2.0, 0.03), (1.0, 0.01)])
+def test_regret_falls_with_compositions(noise, rate):
+    """Gomez2025, Figure 3, at rates at which the loss of dp_accounting has rounding errors."""
+    regrets = [gdp.Account.of(dp_sgd(noise, rate, times)).regret for times in (30, 300, 1000)]
     assert regrets == sorted(regrets, reverse=True)
-    fine = PLDConverter(gdp.dp_sgd(2.0, 0.1, 100, gdp.AUTHORS_STEP))
-    assert fine.get_mu() < 0.95 * PLDConverter(gdp.dp_sgd(2.0, 0.1, 100)).get_mu()
+
+
+def test_mu_of_dp_accounting_is_too_small_at_small_rates():
+    """Rounded up, without chords, its losses have a mu that falls to ours with the step."""
+    mu = gdp.Account.of(dp_sgd(1.0, 0.01, 30)).mu
+
+    def theirs(step, *, chords):
+        loss = from_gaussian_mechanism(
+            1.0, sampling_prob=0.01, value_discretization_interval=step, use_connect_dots=chords
+        )
+        return PLDConverter(loss.self_compose(30)).get_mu()
+
+    coarse, fine = (theirs(step, chords=False) for step in (1e-4, 5e-5))
+    assert mu < fine < coarse
+    assert 2 * fine - coarse == pytest.approx(mu, rel=2e-3)
+    assert theirs(1e-3, chords=True) < 0.8 * mu
+
+
+def test_mu_of_the_accountant_does_not_depend_on_the_step_at_small_rates():
+    release = GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=1)
+    account = PrivacyAccountant().step(release, sample_size=100, n_releases=30)
+    coarse, fine = (account.get_mu_and_regret(points=points)[0] for points in (8, 64))
+    assert fine == pytest.approx(coarse, rel=1e-3)
+    assert fine > gdp.Account.of(dp_sgd(1.0, 0.01, 30)).mu  # replaced, not added or removed
 
 
 def test_curve_of_a_full_profile_is_that_of_the_mechanism():

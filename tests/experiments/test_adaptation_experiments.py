@@ -84,7 +84,7 @@ def test_epsilon_of_noise_on_each_gradient():
 
 @pytest.mark.parametrize("steps", [None, 590])
 def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
-    for problem, target_epsilon in (("MNIST-USPS", 0.0365), ("USPS-MNIST", 0.0311)):
+    for problem, target_epsilon in (("MNIST-USPS", 0.0365), ("USPS-MNIST", 0.0310)):
         cell = Cell(problem, "dp_dann", 0, steps=steps)
         options = table1.options_of(cell, None)
         values = dict(zip(options[::2], options[1::2], strict=True))
@@ -93,7 +93,7 @@ def test_noise_of_dp_dann_in_the_configs_is_that_of_the_code(steps):
         assert n_releases == n_steps - int(values["--model.first_step"])
         if steps is None:
             epsilon = float(values["--privacy.target_epsilon"])
-            assert epsilon == pytest.approx(target_epsilon, rel=5e-3)
+            assert epsilon == pytest.approx(target_epsilon, rel=1.5e-3)
             config = yaml.safe_load(cell.config.read_text())
             assert config["privacy"]["target_epsilon"] == target_epsilon
             assert config["privacy"]["n_releases"] == n_releases
