@@ -3,6 +3,7 @@
 import copy
 import datetime
 import json
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from dpswd.accounting.guarantee import Guarantee
 from dpswd.budget.budget import Budget
 from dpswd.columns import Table
 from dpswd.errors import InputError
+from dpswd.estimators._callers import check_callers
 from dpswd.records import PrivateRecords
 
 __all__ = ["OneShot"]
@@ -105,7 +107,13 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """Write a picture of synthetic records for the report, where they can be shown."""
 
     def _checked_run_directory(self) -> Path:
-        """Return the run directory; refuse a further fit, and a directory with a ledger."""
+        """Return the run directory.
+
+        A further fit is refused, and so is a directory with a ledger, and a fit that scikit-learn
+        calls where it reads private records around it.
+        """
+        if self.epsilon != math.inf:
+            check_callers(type(self).__name__)
         if self.resume and self.run_dir is None:
             raise InputError(
                 "Expected run_dir, the directory of the run to finish, with resume=True, got none; "

@@ -213,7 +213,9 @@ class AdaptationModule(KeepsRelease):
         if data is None:
             raise InputError(
                 "Expected adapter and space, or AdaptationData as the data module, from which they "
-                "follow, got neither; pass both."
+                "follow, got neither; pass both: for images, ImageAdapter() of "
+                "dpswd.networks.adapters and Frequencies(shape, size=10) of "
+                "dpswd.features.frequencies."
             )
         is_image = len(data.sample_shape) == 3
         if self.adapter is None:
@@ -247,7 +249,8 @@ class AdaptationModule(KeepsRelease):
         if batch_size is None:
             raise InputError(
                 "Expected batch_size, the target records of a release, or AdaptationData as the "
-                "data module, from which it follows, got neither; set batch_size."
+                "data module, from which it follows, got neither; set batch_size to a multiple of "
+                "n_quantiles, and that of the ReleaseLoader."
             )
         return ProjectionMechanism(dim=dim, batch_size=batch_size, **cast(Any, options))
 
