@@ -1,4 +1,4 @@
-"""What scikit-learn does around a fit: steps of a pipeline before it, and searches over it."""
+"""Pipelines and searches of scikit-learn around a fit."""
 
 import sys
 from types import FrameType
@@ -10,9 +10,9 @@ __all__ = ["check_callers"]
 
 
 def check_callers(name: str) -> None:
-    """Refuse a fit where scikit-learn reads private records around it, which no budget counts.
+    """Refuse a fit where scikit-learn reads private records around it.
 
-    Only frames of scikit-learn are looked at.
+    No budget counts that. Only frames of scikit-learn are looked at.
 
     Args:
         name: Name of the estimator, for the message.
@@ -51,7 +51,7 @@ def _check_pipeline(pipeline: Any, name: str) -> None:
 
 
 def _learns(step: Any) -> bool:
-    """Return whether a step of a pipeline learns from the records that it is fitted to."""
+    """Return whether a step of a pipeline learns from its records."""
     if step is None or isinstance(step, str) or type(step).__name__ == "FrozenEstimator":
         return False
     if hasattr(step, "__sklearn_tags__"):
