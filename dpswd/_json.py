@@ -32,3 +32,10 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, float):
         return plain_number(value)
     return value
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return a value of a file if it is a dictionary, else an empty one."""
+    if isinstance(value, dict):
+        return value
+    return {}

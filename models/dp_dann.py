@@ -20,13 +20,13 @@ module around the tensor, and counts each record as a release (``da_dp_analysis.
 0.0365 or 0.0310.
 """
 
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 
 from dpswd._validate import positive
 from dpswd.errors import InputError
-from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.budget import budget_of
 from models.adaptation import DANN, domain_loss, reverse
 from models.domains import Domains
 from models.gradients import ClippedGradients, GradientsOfRecords, add_to_gradients
@@ -104,14 +104,12 @@ class DPDANN(DANN):
                 "Expected data.fresh=true, fresh subsets as batches of the target, which the "
                 "account of DP-DANN requires, got false; set it."
             )
-        callbacks: list[Any] = cast(Any, self.trainer).callbacks
-        for callback in callbacks:
-            if isinstance(callback, PrivacyBudget):
-                if callback.stated_sample_size != len(data.target):
-                    raise InputError(
-                        f"Expected privacy.sample_size={len(data.target)}, the number of target "
-                        f"records, got {callback.stated_sample_size}; set it."
-                    )
+        budget = budget_of(self.trainer)
+        if budget is not None and budget.stated_sample_size != len(data.target):
+            raise InputError(
+                f"Expected privacy.sample_size={len(data.target)}, the number of target records, "
+                f"got {budget.stated_sample_size}; set it."
+            )
 
     def on_fit_end(self) -> None:
         """Delete the copy."""

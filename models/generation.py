@@ -57,10 +57,14 @@ class ClassLoader:
             yield self.records.floats(indices), self.records.labels[indices]
 
     def _indices(self) -> Iterator[Tensor]:
-        """Yield the numbers (B,) of the images of a batch without end."""
-        labels = self.records.labels
+        """Return the endless iterator over the numbers (B,) of the images of a batch."""
         if self.grouping == "label":
-            yield from _endless(torch.arange(len(labels)), self.batch_size)
+            return _endless(torch.arange(len(self.records)), self.batch_size)
+        return self._indices_by_class()
+
+    def _indices_by_class(self) -> Iterator[Tensor]:
+        """Yield the numbers (B,) of the images of a batch of ten classes, or of one class."""
+        labels = self.records.labels
         size = self.batch_size
         if self.grouping == "ten":
             size = self.batch_size // N_CLASSES

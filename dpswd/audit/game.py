@@ -153,7 +153,9 @@ class ProjectionGame:
         self.record = torch.from_numpy(z).to(torch.float32)
         direction = self.record.double() / self.record.double().norm()
         self.clipped = mechanism.row_norm * direction  # (d,)
-        self.loss: _Audited = type("Audited", (_Audited, loss), {})(mechanism)
+        # A subclass of the loss under attack in which the methods of _Audited come first.
+        audited_class = type("Audited", (_Audited, loss), {})
+        self.loss: _Audited = audited_class(mechanism)
         self.records = [self._handle(replaced=False), self._handle(replaced=True)]
 
     def _handle(self, replaced: bool) -> PrivateRecords:
@@ -188,6 +190,7 @@ class ProjectionGame:
 
     def play(self, replaced: bool) -> float:
         """Make one run; see :class:`Game`."""
+        # The second run of a pair, on the other data set, has the directions of the first one.
         self.loss.again = replaced and bool(self.loss.used)
         if not self.loss.again:
             self.loss.used.clear()

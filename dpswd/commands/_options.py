@@ -137,7 +137,9 @@ def read_records(
 
     options: dict[str, Any] = {}
     for name in FACTS:
-        options[name] = getattr(arguments, name) or constants.get(name)
+        options[name] = getattr(arguments, name)
+        if options[name] is None:
+            options[name] = constants.get(name)
     options["classes"] = spelled_classes(options["classes"])
     bounds = None
     kinds = None
@@ -265,7 +267,7 @@ def constants_of(
     path = config_path(name)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-02-30
         reason = " ".join(str(error).split())[:_MAX_MESSAGE]
         raise InputError(f"Expected YAML in {path}, got: {reason}.") from None
     keys = ", ".join(known)

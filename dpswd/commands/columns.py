@@ -101,11 +101,12 @@ def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
         )
     if draft["kind"] == "identifier" and all(map(is_missing_cell, cells)):
         remarks.append("no cell has a value, so the column is left out.")
-    return "".join(f"# Column {name}: {remark}\n" for remark in remarks)
+    one_line = " ".join(name.split())  # a name may have line breaks, which would end the comment
+    return "".join(f"# Column {one_line}: {remark}\n" for remark in remarks)
 
 
 def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the cells of each column as text, and the kinds that types state."""
+    """Return the cells of each column as text, and the kinds that the types of columns state."""
     # These modules import torch, which the help does without.
     from dpswd.data.arrow_files import arrow_cells
     from dpswd.data.tables import text_columns
@@ -179,7 +180,8 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
 def _missing_text(distinct: Sequence[str]) -> str | None:
     """Return the only text beside numbers, or beside dates.
 
-    The result is ``None`` if no or several cells differ in this way, or few numbers are there.
+    For example ``"-"`` among 20 numbers. The result is ``None`` if no cell or several cells are
+    such texts, or if there are few numbers.
     """
     if len(distinct) <= _FEWEST_NUMBERS:
         return None
@@ -311,6 +313,8 @@ def _is_date(date_format: str, cell: str) -> bool:
 
 def _is_number(cell: str) -> bool:
     """Return whether a cell is a finite number."""
+    if "_" in cell:  # Python reads 1_5 as 15
+        return False
     try:
         return math.isfinite(float(cell))
     except ValueError:

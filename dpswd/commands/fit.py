@@ -93,7 +93,7 @@ def _check_config(arguments: Sequence[str]) -> None:
             content = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
         except (ScannerError, ParserError) as error:
             raise InputError(_syntax_error(name, error)) from None
-        except (yaml.YAMLError, UnicodeDecodeError):
+        except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2026-02-30
             pass  # reported by the parser of Lightning
         if isinstance(content, dict) and content and set(content) <= set(CONSTANTS):
             raise InputError(

@@ -4,10 +4,12 @@ The command is ``dpswd publish RUN_DIR --out BUNDLE``. A bundle holds synthetic 
 report and ledger.
 """
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from dpswd.commands._words import option_of
 from dpswd.errors import InputError
 
 
@@ -59,10 +61,9 @@ def _refuse_other_options(arguments: Namespace) -> None:
         if value is not None and value is not False:
             options_of_bundle.append(name)
     if options_of_bundle:
-        option = "-n" if options_of_bundle[0] == "n" else f"--{options_of_bundle[0]}"
         raise InputError(
-            f"Expected --reseal alone, got {option}, too, which is of a new bundle; leave one of "
-            "them out."
+            f"Expected --reseal alone, got {option_of(options_of_bundle[0])}, too, which is of a "
+            "new bundle; leave one of them out."
         )
 
 
@@ -110,12 +111,10 @@ def show(result: dict[str, Any]) -> None:
         fields = "the intended use"
         if result["licence"] is None:
             fields = "license and the intended use"
-        print(
-            f"Fill in:     {fields} in {result['bundle']}/README.md, then: dpswd publish "
-            f"{result['bundle']} --reseal"
-        )
+        reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
+        print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")
     print(f"Fingerprint: {result['fingerprint']}")
     print(
         "             (publish it in a second place, too: it tells this bundle from a forged one)"
     )
-    print(f"Next:        dpswd verify {result['bundle']}")
+    print(f"Next:        {shlex.join(['dpswd', 'verify', result['bundle']])}")

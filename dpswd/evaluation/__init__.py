@@ -143,7 +143,10 @@ def evaluate(
 def _real_scores(
     classifier: str, train: Records | None, test: Records, n: int
 ) -> dict[str, Any] | None:
-    """Return the scores of a classifier that is trained on at most n real records."""
+    """Return the scores of a classifier that is trained on real records.
+
+    They are at most n of ``train``, or, without it, each half of the test records in turn.
+    """
     if train is None:
         return scores_of_halves(classifier, *halves(test))
     part = train.evenly_spread(n)

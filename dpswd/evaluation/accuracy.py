@@ -118,7 +118,7 @@ def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
 
 
 def _n_classes(one: Records, other: Records) -> int:
-    """Return the number of classes up to the largest one of two sets of records."""
+    """Return the number of classes of two sets of records: their largest label plus one."""
     return 1 + max(int(one.labels.max()), int(other.labels.max()))
 
 
@@ -133,7 +133,7 @@ def _probabilities(
     known_classes = np.unique(classes)
     if len(known_classes) < 2:
         raise InputError(
-            "Expected synthetic records of at least 2 classes, got 1; a classifier needs two."
+            "Expected training records of at least 2 classes, got 1; a classifier needs two."
         )
     probabilities = np.zeros((len(test), n_classes))
     is_image = train.values.ndim == 4
@@ -162,7 +162,10 @@ def _probabilities(
 
 
 def _scaled(nominal: tuple[int, ...], n_columns: int) -> Any:
-    """Return what standardises columns, and makes an indicator of every category."""
+    """Return the preprocessing of rows, a transformer of scikit-learn.
+
+    It standardises columns of numbers, and makes an indicator of every category.
+    """
     if not nominal:
         return StandardScaler()
     numbers = [position for position in range(n_columns) if position not in nominal]

@@ -104,7 +104,7 @@ def _lacks_variety(fidelity: dict[str, Any]) -> bool:
 def _of_accuracy(
     accuracy: float, real_accuracy: float | None, n_real: int, guessing: float, part: float | None
 ) -> str:
-    """Say what a classifier learns from the records, beside real records and guessing."""
+    """Return a sentence on what a classifier learns, beside real records and guessing."""
     real_records = f"{n_real:,} real records"
     right = f"it is right for {accuracy:.1f} % (mean of the classes)"
     gain = f"{_points(accuracy - guessing)} than by guessing"
@@ -134,7 +134,7 @@ def _points(difference: float) -> str:
 
 
 def _of_two_samples(area: float) -> str:
-    """Say whether a classifier tells synthetic records from real ones."""
+    """Return a sentence on how well a classifier tells synthetic records from real ones."""
     if area <= _HARDLY:
         return f"A classifier can hardly tell them from real records (AUC {area:.2f})."
     if area < _NEARLY_ALWAYS:
@@ -143,7 +143,7 @@ def _of_two_samples(area: float) -> str:
 
 
 def _advice(is_weak: bool, differs: bool, is_image: bool) -> str:
-    """Say what to use the records for, or what would make them better.
+    """Return sentences on what the records are good for, or what would make them better.
 
     Args:
         is_weak: Whether a classifier learns less from them than from real records.

@@ -98,7 +98,7 @@ class Contents:
         use: What to fill in about the intended use.
         rows: Lines of the table of the card, by their names.
         front: Keys of the front matter that hubs know, besides title and licence.
-        files: Names of the files, for the card.
+        files: Names of the files that the card lists.
         n_records: Number of synthetic records; 0 for a classifier.
     """
 
@@ -120,7 +120,7 @@ class Contents:
         data_files: str,
         files: Sequence[str],
     ) -> Self:
-        """Return what is said about synthetic records.
+        """Return the contents of a bundle of synthetic records.
 
         Args:
             n: Number of records.
@@ -152,7 +152,7 @@ class Contents:
     def of_classifier(
         cls, shape: Sequence[int], classes: Sequence[str], verdict: str, *, adapted: bool
     ) -> Self:
-        """Return what is said about a classifier of an adaptation.
+        """Return the contents of a bundle of an adapted classifier.
 
         Args:
             shape: Shape of a record.
@@ -211,7 +211,7 @@ def card(report: Report, contents: Contents, licence: str | None) -> str:
 
 
 def _front_matter(report: Report, contents: Contents, licence: str | None) -> dict[str, Any]:
-    """Return what hubs read, and the guarantee by name."""
+    """Return the front matter: keys of hubs, and the guarantee below ``CARD_KEY``."""
     guarantee = report.guarantee
     return {
         "license": licence or _NO_LICENCE,

@@ -263,7 +263,7 @@ def _check_weights(guarantee: Guarantee, report: Report, run_dir: Path) -> None:
 
 
 def _write_classifier(adapter: PrivateAdapter, folder: Path) -> Contents:
-    """Write the classifier."""
+    """Write the classifier; return the contents of its bundle."""
     adapter.save(folder / CLASSIFIER)
     classes = [str(name) for name in adapter.classes_.tolist()]
     return Contents.of_classifier(
@@ -274,7 +274,10 @@ def _write_classifier(adapter: PrivateAdapter, folder: Path) -> Contents:
 def _write_records(
     estimator: PrivateGenerator, folder: Path, n: int, proportions: str | None
 ) -> Contents:
-    """Draw records and write them, with a picture, as hubs read them."""
+    """Draw records and write them, with a picture, as hubs read them.
+
+    Return the contents of their bundle.
+    """
     generator = estimator.generator_
     if proportions is None:
         proportions = default_proportions(generator.sample_shape)
@@ -318,7 +321,7 @@ def _write_records(
 
 
 def _copy(run_dir: Path, folder: Path) -> None:
-    """Copy the ledger and what the run states."""
+    """Copy ``ledger.jsonl`` and ``privacy.json``."""
     for name in _COPIED:
         _copy_file(run_dir / name, folder)
 
@@ -339,7 +342,7 @@ def _absolute_paths(config: Path) -> list[str]:
         return []
     try:
         settings = yaml.safe_load(config.read_bytes())
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-02-30
         return [config.name]
     return list(_keys_of_paths(settings))
 
@@ -368,16 +371,16 @@ def _why_left_out(keys: list[str]) -> str:
 
 
 def _top_level_files(folder: Path) -> list[str]:
-    """Return the names of the files of a bundle besides its card.
+    """Return the names of the files at the top of a bundle, and that of its manifest.
 
-    Records below ``data`` are left out.
+    The card is written later, and records are below ``data``.
     """
     names = [path.name for path in folder.iterdir() if path.is_file()]
     return sorted([*names, MANIFEST])
 
 
 def _seal(folder: Path, report: Report) -> Manifest:
-    """Write the manifest of a folder."""
+    """Write the manifest of a folder, and return it."""
     manifest = Manifest.of(folder, str(report.runs.this), report.ledger.head)
     manifest.write(folder)
     return manifest

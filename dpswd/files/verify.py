@@ -19,6 +19,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from dpswd._json import as_dict
+from dpswd._public_facts import ONE_RECORD
 from dpswd.accounting.ledger import Ledger
 from dpswd.accounting.recompute import CURVE_FPR, Recomputed, recompute
 from dpswd.accounting.shared_ledger import Standing
@@ -117,7 +119,7 @@ def verify(bundle: str | Path, fingerprint: str | None = None) -> Verification:
             "private": standing.private,
             "sound": standing.sound,
             "remarks": _remarks(ledger, standing),
-            "unit": ledger.header.get("unit", "one record"),
+            "unit": ledger.header.get("unit", ONE_RECORD),
             "guarantee": guarantee,
         }
         for name, claims in _claims(bundle, ledger):
@@ -141,11 +143,11 @@ def verify(bundle: str | Path, fingerprint: str | None = None) -> Verification:
 
 
 def _changed_files(manifest: Manifest, files: Mapping[str, Path]) -> list[str]:
-    """Name the files that are missing, added or changed."""
+    """Return a problem for each file that is missing, added or changed."""
     problems = []
     for name in (CARD, LEDGER, PRIVACY, REPORT):
         if name not in manifest.files:
-            problems.append(f"{name}: not in {MANIFEST}, which a bundle has it in.")
+            problems.append(f"{name}: not in {MANIFEST}, which lists it in every bundle.")
     for name, expected in manifest.files.items():
         if name not in files:
             problems.append(f"{name}: missing.")
@@ -158,17 +160,14 @@ def _changed_files(manifest: Manifest, files: Mapping[str, Path]) -> list[str]:
 
 
 def _other_fingerprint(manifest: Manifest, fingerprint: str | None) -> list[str]:
-    """Say that the bundle is not the one with the published fingerprint.
-
-    The author of the bundle has published the fingerprint.
-    """
+    """Return a problem if the bundle has another fingerprint than its author has published."""
     if fingerprint is None or fingerprint.strip().lower() == manifest.fingerprint:
         return []
     return [f"{MANIFEST}: its fingerprint is {manifest.fingerprint}, not the one that you stated."]
 
 
 def _config_problems(ledger: Ledger, files: Mapping[str, Path]) -> list[str]:
-    """Say that the config is not the one that the run has started with."""
+    """Return a problem if the config is not the one that the run has started with."""
     expected = ledger.header.get("config_sha256")
     if CONFIG not in files or expected in (None, sha256(files[CONFIG])):
         return []
@@ -179,10 +178,7 @@ def _config_problems(ledger: Ledger, files: Mapping[str, Path]) -> list[str]:
 
 
 def _remarks(ledger: Ledger, standing: Standing) -> str:
-    """Return what voids or conditions the numbers.
-
-    One remark says that other runs share the budget.
-    """
+    """Return what voids or conditions the numbers, and whether other runs share the budget."""
     sentences = list(standing.sentences)
     if ledger.header.get("shared"):
         sentences.append(
@@ -193,7 +189,7 @@ def _remarks(ledger: Ledger, standing: Standing) -> str:
 
 
 def _ledger_problems(ledger: Ledger, manifest: Manifest | None) -> list[str]:
-    """Say that lines at the end of the ledger are missing, or that it is another one."""
+    """Return a problem if the ledger lacks its last lines, or is that of another run."""
     problems = []
     if ledger.torn:
         problems.append(f"{LEDGER}: its last line is incomplete.")
@@ -219,7 +215,7 @@ def _claims(bundle: Path, ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]
     They state epsilon, delta, mu, whether these hold, the head of the ledger, and its releases.
     """
     # The guarantee in the header is that of the plan, before the conditions of the run.
-    planned = _mapping(ledger.header.get("guarantee"))
+    planned = as_dict(ledger.header.get("guarantee"))
     yield LEDGER, {name: planned.get(name) for name in _ABSOLUTE}
     privacy = _read_json(bundle / PRIVACY)
     yield PRIVACY, {**privacy, "n_missing": _n_missing(privacy.get("releases_made"), ledger)}
@@ -227,14 +223,14 @@ def _claims(bundle: Path, ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]
     yield (
         REPORT,
         {
-            **_mapping(report.get("guarantee")),
+            **as_dict(report.get("guarantee")),
             "private": report.get("private"),
             "sound": report.get("sound"),
-            "ledger_head": _mapping(report.get("ledger")).get("head"),
-            "n_missing": _n_missing(_mapping(report.get("releases")).get("made"), ledger),
+            "ledger_head": as_dict(report.get("ledger")).get("head"),
+            "n_missing": _n_missing(as_dict(report.get("releases")).get("made"), ledger),
         },
     )
-    yield CARD, _mapping(front_matter(bundle / CARD).get(CARD_KEY))
+    yield CARD, as_dict(front_matter(bundle / CARD).get(CARD_KEY))
 
 
 def _n_missing(n_releases: Any, ledger: Ledger) -> int:
@@ -247,7 +243,7 @@ def _n_missing(n_releases: Any, ledger: Ledger) -> int:
 def _contradictions(
     name: str, claims: dict[str, Any], computed: dict[str, Any], accountant: str
 ) -> list[str]:
-    """Say which numbers of a file are not those of the ledger."""
+    """Return a problem for each number of a file that the ledger does not give."""
     problems = []
     guarantee: Recomputed = computed["guarantee"]
     for number, slack in _ABSOLUTE.items():
@@ -275,7 +271,7 @@ def _contradictions(
 def _agree(
     claimed: Any, value: float, relative: float, absolute: float, *, may_exceed: bool = False
 ) -> bool:
-    """Whether a stated number is the computed one, but for rounding."""
+    """Return whether a stated number is the computed one, but for rounding."""
     if isinstance(claimed, bool) or not isinstance(claimed, int | float):
         return False
     if may_exceed and claimed > value:
@@ -284,13 +280,13 @@ def _agree(
 
 
 def _unknown_formats(bundle: Path) -> list[str]:
-    """Name the files whose format this version does not know.
+    """Return a problem for each file whose format this version does not know.
 
-    Name also the versions that wrote them.
+    It names the version that wrote the file.
     """
     problems = []
     report = _read_json(bundle / REPORT)
-    version = _mapping(report.get("versions")).get("dpswd")
+    version = as_dict(report.get("versions")).get("dpswd")
     if report.get("schema_version") not in _REPORT_FORMATS:
         problems.append(
             f"{REPORT}: of format {report.get('schema_version')}, written by dpswd {version}; "
@@ -306,15 +302,15 @@ def _unknown_formats(bundle: Path) -> list[str]:
 
 
 def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
-    """Name the rates at which the report's trade-off curve is not that of the ledger.
+    """Return a problem for each rate at which the report's curve is not that of the ledger.
 
     A curve that states a weaker guarantee than the ledger gives is a problem, too.
     """
-    points = _mapping(_read_json(bundle / REPORT).get("guarantee")).get("trade_off")
+    points = as_dict(_read_json(bundle / REPORT).get("guarantee")).get("trade_off")
     rates: dict[float, Any] = {}
     if isinstance(points, list):
         for point in points:
-            rates[_mapping(point).get("fpr", math.nan)] = _mapping(point).get("tpr")
+            rates[as_dict(point).get("fpr", math.nan)] = as_dict(point).get("tpr")
     problems = []
     for fpr, fnr in zip(CURVE_FPR, guarantee.fnr, strict=True):
         claimed = rates.get(fpr)
@@ -335,7 +331,7 @@ def front_matter(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
         _, head, _ = path.read_text(encoding="utf-8").split("---\n", 2)
         content = yaml.safe_load(head)
-    return _mapping(content)
+    return as_dict(content)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -346,11 +342,4 @@ def _read_json(path: Path) -> dict[str, Any]:
     content: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads(path.read_bytes())
-    return _mapping(content)
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    """Return the value if it is a dictionary, else an empty one."""
-    if isinstance(value, dict):
-        return value
-    return {}
+    return as_dict(content)

@@ -1,9 +1,10 @@
-"""Facts of a trainer and its module, from which data modules plan the releases."""
+"""Facts of a trainer, its module and its data module, from which releases are planned."""
 
 import lightning as L
 
 from dpswd.errors import InputError
 from dpswd.mechanism import ProjectionMechanism
+from dpswd.records import PrivateRecords
 
 
 def max_steps_of(trainer: L.Trainer | None, expected: str = "trainer.max_steps") -> int:
@@ -35,4 +36,15 @@ def mechanism_of(trainer: L.Trainer | None) -> ProjectionMechanism | None:
     mechanism = getattr(getattr(module, "criterion", None), "mechanism", None)
     if isinstance(mechanism, ProjectionMechanism):
         return mechanism
+    return None
+
+
+def records_of(trainer: L.Trainer) -> PrivateRecords | None:
+    """Return the private records of the data module.
+
+    The result is ``None`` without a data module, or with one whose ``records`` are something else.
+    """
+    records = getattr(getattr(trainer, "datamodule", None), "records", None)
+    if isinstance(records, PrivateRecords):
+        return records
     return None

@@ -212,10 +212,9 @@ class PrivacyBudget(L.Callback):
         self._trainer = trainer
         if stage == "fit":
             if trainer.world_size != 1 and not isinstance(trainer.strategy, DDPStrategy):
-                actual = f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1"
                 raise InputError(
                     f"Expected trainer.strategy=ddp for {trainer.world_size} processes, got "
-                    f"{actual}."
+                    f"{type(trainer.strategy).__name__}; use ddp, or trainer.devices=1."
                 )
             self._resume_point = None
             self._n_used_before = 0
@@ -240,20 +239,14 @@ class PrivacyBudget(L.Callback):
             refuse_trial_run(trainer)
         is_resumed = self._resume_point is not None
         if trainer.ckpt_path is not None and not is_resumed:
-            actual = (
-                f"{trainer.ckpt_path}, whose weights may depend on private records; start a new "
-                f"run without it"
-            )
             raise InputError(
-                f"Expected a checkpoint of a run within a PrivacyBudget, got {actual}."
+                f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, "
+                "whose weights may depend on private records; start a new run without it."
             )
         if self._earlier_recorders and (not is_resumed or None in self._earlier_recorders):
-            remedy = (
-                "release in training steps only, and start with a new module, or resume from the "
-                "checkpoint"
-            )
             raise InputError(
-                f"Expected a module without releases before the run, got some; {remedy}."
+                "Expected a module without releases before the run, got some; release in training "
+                "steps only, and start with a new module, or resume from the checkpoint."
             )
         for module in _modules_of(pl_module, Releasing):  # some are made by the module's own hooks
             module.recorder = self._budget
@@ -273,12 +266,10 @@ class PrivacyBudget(L.Callback):
         queries = _modules_of(pl_module, GaussianQuery)
         losses = [loss for loss in _modules_of(pl_module, Releasing) if loss not in queries]
         if len(losses) > 1 or not (losses or queries):
-            actual = (
-                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
-                "module"
-            )
             raise InputError(
-                f"Expected one DPSlicedWassersteinLoss or queries of all records, got {actual}."
+                "Expected one DPSlicedWassersteinLoss or queries of all records, got "
+                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
+                "module."
             )
         source = self._source(trainer, losses)
         if source.records is not None:
@@ -302,11 +293,9 @@ class PrivacyBudget(L.Callback):
         if self.is_unprotected or not _has_release(batch) or not self._is_used_up:
             return
         if not self._n_used_before:
-            actual = (
-                "none: all planned releases are in the ledger, but a crash lost their noisy values"
-            )
             raise BudgetExceededError(
-                f"Expected a release to train on, got {actual}. Start a new run."
+                "Expected a release to train on, got none: all planned releases are in the ledger, "
+                "but a crash lost their noisy values. Start a new run."
             )
         if not trainer.should_stop:
             self._end_run(trainer)
@@ -441,15 +430,18 @@ class PrivacyBudget(L.Callback):
         """Raise BudgetExceededError unless the trainer is training."""
         stage = None if self._trainer is None else self._trainer.state.stage
         if stage not in (None, RunningStage.TRAINING):
-            actual = f"{stage.value}; use the last release there: loss.distance(released, public)"
             raise BudgetExceededError(
-                f"Expected releases in training steps only, got one in {actual}."
+                f"Expected releases in training steps only, got one in {stage.value}; use the last "
+                "release there: loss.distance(released, public)."
             )
 
     def _source(self, trainer: L.Trainer, losses: list[Releasing[Any]]) -> "_Source":
-        """Return what the training loader reads.
+        """Return what the training loader reads, or what was stated for tensors.
 
-        For tensors, return the numbers that were stated for them.
+        A loader of private batches learns how many steps a resumed epoch has behind it.
+
+        Raises:
+            InputError: If the loader has other batches than the losses read.
         """
         loader = _release_loader(trainer.train_dataloader)
         if loader is None:
@@ -460,13 +452,10 @@ class PrivacyBudget(L.Callback):
                         trainer.train_dataloader, batch_size, self._handed_over.sample_size
                     )
                 return self._handed_over
-            actual = (
-                f"{type(trainer.train_dataloader).__name__}; for tensors give PrivacyBudget "
-                "sample_size and n_releases"
-            )
             raise InputError(
-                f"Expected a training loader of private batches (dpswd.ReleaseLoader), got "
-                f"{actual}."
+                "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
+                f"{type(trainer.train_dataloader).__name__}; for tensors give PrivacyBudget "
+                "sample_size and n_releases."
             )
         loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         for loss in losses:
@@ -505,6 +494,15 @@ class _Source:
     records: PrivateRecords | None
     sample_size: int
     n_releases: int
+
+
+def budget_of(trainer: L.Trainer) -> PrivacyBudget | None:
+    """Return the budget among the callbacks of a trainer; ``None`` without one."""
+    callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        if isinstance(callback, PrivacyBudget):
+            return callback
+    return None
 
 
 def _release_loader(loaders: Any) -> ReleaseLoader | None:
@@ -555,10 +553,10 @@ def _check_hyperparameters(*owners: Any) -> None:
     for owner in owners:
         for name, value in dict(getattr(owner, "hparams", None) or {}).items():
             if _n_entries(value) > _MOST_ENTRIES:
-                actual = f"{name}, a {type(value).__name__}, in hparams of {type(owner).__name__}"
-                remedy = f"which checkpoints contain; call save_hyperparameters(ignore=[{name!r}])"
                 raise InputError(
-                    f"Expected hyperparameters without records, got {actual}, {remedy}."
+                    f"Expected hyperparameters without records, got {name}, a "
+                    f"{type(value).__name__}, in hparams of {type(owner).__name__}, which "
+                    f"checkpoints contain; call save_hyperparameters(ignore=[{name!r}])."
                 )
 
 

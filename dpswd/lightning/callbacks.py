@@ -4,6 +4,7 @@ The networks are generators and classifiers.
 """
 
 import copy
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -22,10 +23,11 @@ from dpswd.errors import InputError
 from dpswd.files.classifiers import check_networks, write_classifier
 from dpswd.files.generators import check_writable, write_generator
 from dpswd.files.pictures import mark_picture, save_grid, save_rows, save_samples
+from dpswd.lightning._plan import records_of
 from dpswd.lightning._trial import in_evaluation
 from dpswd.lightning.adaptation import AdaptationModule
 from dpswd.lightning.adaptation_data import AdaptationData
-from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.budget import budget_of
 from dpswd.networks.classifiers import EncodedClassifier
 from dpswd.networks.generator import Generator
 
@@ -71,32 +73,29 @@ class GeneratorFile(L.Callback):
             return
         if hasattr(module, "released") and module.released is None:
             return
-        records = getattr(getattr(trainer, "datamodule", None), "records", None)
+        records = records_of(trainer)
         if records is not None:
             module.generator.class_names = records.classes
             module.generator.layout = records.layout
         path = Path(trainer.default_root_dir) / "generator.pt"
-        write_generator(module.generator, path, _guarantee(any_trainer.callbacks))
-        say(f"Generator: {path}; dpswd sample {path} draws records.")
+        write_generator(module.generator, path, _guarantee(trainer))
+        say(f"Generator: {path}; {shlex.join(['dpswd', 'sample', str(path)])} draws records.")
 
 
-def _guarantee(callbacks: list[L.Callback]) -> Guarantee:
-    """Return the guarantee that the budget among the callbacks states.
-
-    Without a budget there is no guarantee.
-    """
-    for callback in callbacks:
-        if isinstance(callback, PrivacyBudget) and not callback.is_unprotected:
-            return callback.statement().guarantee_of_weights()
-    return Guarantee()
+def _guarantee(trainer: L.Trainer) -> Guarantee:
+    """Return the guarantee that the budget of a run states; without a budget there is none."""
+    budget = budget_of(trainer)
+    if budget is None or budget.is_unprotected:
+        return Guarantee()
+    return budget.statement().guarantee_of_weights()
 
 
-def _notice(callbacks: list[L.Callback]) -> str:
-    """Return ``NOT PRIVATE`` and why, if the budget among the callbacks says so."""
-    for callback in callbacks:
-        if isinstance(callback, PrivacyBudget):
-            return callback.notice
-    return ""
+def _notice(trainer: L.Trainer) -> str:
+    """Return ``NOT PRIVATE`` and why, if the budget of a run says so; else an empty text."""
+    budget = budget_of(trainer)
+    if budget is None:
+        return ""
+    return budget.notice
 
 
 class ClassifierFile(L.Callback):
@@ -138,8 +137,9 @@ class ClassifierFile(L.Callback):
         directory = Path(trainer.default_root_dir)
         classifier = _target_classifier(module, any_trainer.datamodule)
         path = directory / "classifier.pt"
-        write_classifier(classifier, path, _guarantee(any_trainer.callbacks))
-        say(f"Classifier: {path}; dpswd predict {path} DATA gives the classes of records.")
+        write_classifier(classifier, path, _guarantee(trainer))
+        command = shlex.join(["dpswd", "predict", str(path), "DATA"])
+        say(f"Classifier: {path}; {command} gives the classes of records.")
 
 
 def _target_classifier(module: AdaptationModule, data: AdaptationData) -> TargetClassifier:
@@ -228,8 +228,7 @@ class SampleGrid(L.Callback):
         has_picture = _save_picture(module, path)
         if not has_picture:
             return
-        any_trainer: Any = trainer
-        mark_picture(path, _notice(any_trainer.callbacks))
+        mark_picture(path, _notice(trainer))
         for logger in trainer.loggers:
             _show_picture(logger, path, trainer.global_step)
 
@@ -239,10 +238,11 @@ def _name_classes(trainer: L.Trainer, module: Any) -> None:
     generator = getattr(module, "generator", None)
     if not isinstance(generator, Generator) or generator.class_names is not None:
         return
-    records = getattr(getattr(trainer, "datamodule", None), "records", None)
-    names = getattr(records, "classes", None)
-    if names is not None and len(names) == generator.n_classes:
-        generator.class_names = names
+    records = records_of(trainer)
+    if records is None or records.classes is None:
+        return
+    if len(records.classes) == generator.n_classes:
+        generator.class_names = records.classes
 
 
 def _draws_images(module: L.LightningModule) -> bool:

@@ -4,6 +4,7 @@ They are written at the moments that matter to a budget.
 """
 
 import math
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,20 +51,19 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             )
             dict(content["state_dict"])  # that of a module, in a checkpoint
         except Exception as error:  # torch.load raises many exception types on damaged files
-            actual = (
-                f"no file, or one that cannot be read ({type(error).__name__}); pass the .ckpt "
-                f"file of a run"
-            )
-            raise InputError(f"Expected a checkpoint at {path}, got {actual}.") from None
+            raise InputError(
+                f"Expected a checkpoint at {path}, got no file, or one that cannot be read "
+                f"({type(error).__name__}); pass the .ckpt file of a run."
+            ) from None
         return content
 
 
 class LastCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/last.ckpt``, from which a run can be resumed.
 
-    It is written before the first release, and at most twenty times in ``trainer.max_steps``.
-    Without them it is written twenty times in an epoch, and every 500 steps where the epoch has no
-    end, either. ``dpswd fit`` adds its end.
+    It is written before the first release, and then at most twenty times in ``trainer.max_steps``.
+    A run without ``max_steps`` writes it twenty times in an epoch, or every 500 steps of an endless
+    epoch. ``dpswd fit`` writes it at the end, too.
 
     Releases are stored by the budget itself, see :mod:`dpswd.budget.budget`.
     """
@@ -105,7 +105,8 @@ class LastCheckpoint(ModelCheckpoint):
         last = Path(str(self.dirpath)) / "last.ckpt"
         if not isinstance(exception, DpswdError) and last.exists():
             exception.add_note(
-                f"To finish the run, which pays for no release twice, add: --ckpt_path {last}"
+                "To finish the run, which pays for no release twice, add: "
+                f"{shlex.join(['--ckpt_path', str(last)])}"
             )
 
 

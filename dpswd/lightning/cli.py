@@ -8,6 +8,7 @@ the config.
 import datetime
 import logging
 import math
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from dpswd._files import atomic_write
 from dpswd._progress import say
 from dpswd.budget.budget import NOISE_FREE, Budget
 from dpswd.errors import InputError
-from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.budget import PrivacyBudget, budget_of
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 from dpswd.report.render import write_report
 
@@ -92,10 +93,10 @@ class PrivateCLI(LightningCLI):
             if checkpoint not in _KEYWORDS_OF_CKPT_PATH:
                 AtomicCheckpointIO().load_checkpoint(checkpoint, weights_only=True)
         elif directory and not Budget.is_free(directory):
+            resume = shlex.join(["--ckpt_path", f"{directory}/checkpoints/last.ckpt"])
             raise InputError(
                 f"Expected a new run directory, got {directory}, which holds the ledger of a run; "
-                "set --trainer.default_root_dir, or resume with "
-                f"--ckpt_path {directory}/checkpoints/last.ckpt."
+                f"set --trainer.default_root_dir, or resume with {resume}."
             )
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
@@ -194,9 +195,9 @@ def _as_list(value: Any) -> list[Any]:
 
 
 class StepProgressBar(TQDMProgressBar):
-    """The progress bar of Lightning, named after training steps.
+    """The progress bar of Lightning with the name ``training``.
 
-    Most runs have one epoch, after which the bar is named otherwise.
+    Lightning names its bar after the number of the epoch, and most runs have one epoch.
     """
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -210,10 +211,9 @@ class _PlanLine(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the line; the budget has calibrated the noise before."""
-        any_trainer: Any = trainer
-        for callback in any_trainer.callbacks:
-            if isinstance(callback, PrivacyBudget) and not callback.is_unprotected:
-                say(_line_of_plan(callback, trainer.global_step))
+        budget = budget_of(trainer)
+        if budget is not None and not budget.is_unprotected:
+            say(_line_of_plan(budget, trainer.global_step))
 
 
 def _line_of_plan(privacy: PrivacyBudget, step: int) -> str:
@@ -266,11 +266,9 @@ class _SaveConfig(SaveConfigCallback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         any_trainer: Any = trainer
-        if stage != "fit" or any_trainer.fast_dev_run:
-            return
-        for callback in any_trainer.callbacks:
-            if isinstance(callback, PrivacyBudget):
-                callback.before_ledger = partial(self._write, Path(trainer.default_root_dir))
+        budget = budget_of(trainer)
+        if stage == "fit" and budget is not None and not any_trainer.fast_dev_run:
+            budget.before_ledger = partial(self._write, Path(trainer.default_root_dir))
 
     def _write(self, directory: Path) -> None:
         config = self.parser.dump(self.config, skip_none=False)

@@ -19,8 +19,9 @@ from dpswd._validate import at_least, padded_size, positive, stated_at_least
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
+from dpswd.lightning._plan import records_of
 from dpswd.lightning._trial import check_shape_of, trial
-from dpswd.lightning.budget import PrivacyBudget
+from dpswd.lightning.budget import budget_of
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, one_cycle, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss, Release
@@ -176,7 +177,7 @@ class GeneratorModule(KeepsRelease):
         """Plan the releases of whitened rows by the number of records and the budget."""
         if not self.releases_once or self.slices is not None:
             return
-        records = _records_of(self.trainer)
+        records = _required_records(self.trainer)
         n_classes = self.generator.n_classes
         plan = plan_slices(len(records), n_classes, _mu_of(self.trainer), self.features.dim)
         plan = self._choices.changed(plan, len(records))
@@ -198,7 +199,7 @@ class GeneratorModule(KeepsRelease):
 
         Two records of random codes are drawn and mapped, which costs nothing.
         """
-        records = getattr(getattr(self.trainer, "datamodule", None), "records", None)
+        records = records_of(self.trainer)
         if records is not None:
             _check_shape(records.shape, self.generator)
             if self.labels != "none":
@@ -209,7 +210,7 @@ class GeneratorModule(KeepsRelease):
         """Release the principal directions of whitened rows; a resumed run has them."""
         if self.slices is None or self.slices.has_directions:
             return
-        self.slices.release_directions(_records_of(self.trainer))
+        self.slices.release_directions(_required_records(self.trainer))
         if isinstance(self.generator, PrincipalGenerator):
             self.generator.start_at(**asdict(self.slices.start()))
 
@@ -402,7 +403,7 @@ class MomentModule(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Raise an InputError if the generator has another shape than the records."""
-        _check_shape(_records_of(self.trainer).shape, self.generator)
+        _check_shape(_required_records(self.trainer).shape, self.generator)
         _check_first_draw(self.generator, _frequencies_of(self.generator))
 
     def on_train_start(self) -> None:
@@ -412,7 +413,7 @@ class MomentModule(L.LightningModule):
         """
         if self.matcher.is_released:
             return
-        self.matcher.make_releases(_records_of(self.trainer))
+        self.matcher.make_releases(_required_records(self.trainer))
         if isinstance(self.generator, ShuffleGenerator):
             means, covariances = self.matcher.normal()
             self.generator.start_at(means, covariances)
@@ -502,10 +503,10 @@ def _two_batches_of_each(generated: int, n_classes: int) -> int:
     return rounded
 
 
-def _records_of(trainer: L.Trainer) -> PrivateRecords:
-    """Return the records of the data module."""
-    records = getattr(getattr(trainer, "datamodule", None), "records", None)
-    if not isinstance(records, PrivateRecords):
+def _required_records(trainer: L.Trainer) -> PrivateRecords:
+    """Return the records of the data module; refuse a trainer without them."""
+    records = records_of(trainer)
+    if records is None:
         raise InputError(
             "Expected a data module with private records for releases of all of them, got none; "
             "use PrivateDataModule."
@@ -515,11 +516,12 @@ def _records_of(trainer: L.Trainer) -> PrivateRecords:
 
 def _mu_of(trainer: L.Trainer) -> float:
     """Return the mu of the budget among the callbacks of a trainer."""
-    any_trainer: Any = trainer
-    for callback in any_trainer.callbacks:
-        if isinstance(callback, PrivacyBudget):
-            return callback.mu
-    raise InputError("Expected a PrivacyBudget among the callbacks of the trainer, got none.")
+    budget = budget_of(trainer)
+    if budget is None:
+        raise InputError(
+            "Expected a PrivacyBudget among the callbacks of the trainer, got none; add one."
+        )
+    return budget.mu
 
 
 def _adam_in_one_cycle(
@@ -558,5 +560,5 @@ def _frequencies_of(generator: Generator) -> FeatureMap:
 
 
 def _even_classes(n: int, n_classes: int, device: torch.device) -> Tensor:
-    """Return classes (n,), of each equally many up to one; zeros without classes."""
+    """Return classes (n,) in turn, such as 0, 1, 2, 0, 1; zeros without classes."""
     return torch.arange(n, device=device) % max(1, n_classes)

@@ -25,7 +25,7 @@ __all__ = ["Generator", "draw"]
 # Records are generated in parts of this size, which bounds the memory that a generator needs.
 _PART = 500
 
-# Records that are drawn farther from the means of cells have nothing of them.
+# Largest factor on the latent codes: beyond it, records have nothing of the private ones.
 _LARGEST_SPREAD = 10.0
 
 # At most this many unknown names of classes are printed in a message.
@@ -170,8 +170,8 @@ def draw(generator: Generator, labels: Tensor, spread: float = 1.0) -> Tensor:
     Args:
         generator: The generator.
         labels: Numbers (n,) of the classes; 0 without classes.
-        spread: Factor above 0 on the noise about the means of cells; below 1 draws are closer to
-            them.
+        spread: Factor above 0 on the latent codes; below 1, records are closer to the means that
+            the generator has learned, and less varied.
 
     Returns:
         Records ``(n, *sample_shape)`` in float32 on the CPU.

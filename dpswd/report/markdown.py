@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from dpswd.report.facts import EqualReleases, Report
 from dpswd.report.run_files import settings_of
-from dpswd.report.sentences import banner, number, number_rounded_down, summary
+from dpswd.report.sentences import NO_NUMBER, banner, number, number_rounded_down, summary
 from dpswd.report.snippet import snippet
 
 PLOT = "![Trade-off curve](curve.svg)"
@@ -17,7 +17,6 @@ PLOT_CAPTION = (
     "the curve of the run.*"
 )
 ACCOUNTANTS = {"pld": "PLD (dp_accounting)", "rdp": "RDP (autodp)"}
-NO_VALUE = "—"
 FROM_SCRIPT = "none: started from a script"
 NO_CONFIG = "none in this folder"
 
@@ -260,12 +259,12 @@ def _accuracies(report: Report) -> list[str]:
 def _provenance_table(report: Report) -> str:
     versions = [f"{name} {version}" for name, version in report.versions.items() if version]
     rows = [
-        ("run", report.runs.this or NO_VALUE),
+        ("run", report.runs.this or NO_NUMBER),
         ("ledger, hash of the last entry", report.ledger.head),
         ("config, SHA-256 in the ledger", report.ledger.config_sha256 or FROM_SCRIPT),
         ("config.yaml, SHA-256", report.config.sha256 or NO_CONFIG),
         ("accountant of the budget", ACCOUNTANTS[report.accountant]),
-        ("dpswd of the run", report.ledger.version or NO_VALUE),
+        ("dpswd of the run", report.ledger.version or NO_NUMBER),
         ("versions of this report", ", ".join(versions)),
     ]
     return _table(("what", "value"), rows)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpswd.errors import InputError
 from dpswd.report.gdp import Array, TradeOff
+from dpswd.report.sentences import SUPERSCRIPTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,6 @@ _STYLE = {
 }
 
 _MARGINS = {"left": 0.05, "right": 0.975, "bottom": 0.14, "top": 0.97, "wspace": 0.16}
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _DOTTED = (0, (1, 2))
 _DASHED = (0, (3, 3))
@@ -100,7 +100,7 @@ def _draw_small_rates(axes: "Axes", curve: TradeOff) -> None:
 def _power_of_ten(value: float, _: float) -> str:
     """Return the label of a tick, such as 10⁻⁴; LaTeX would take longer to draw."""
     exponent = str(round(math.log10(value)))
-    return "10" + exponent.translate(_SUPERSCRIPTS)
+    return "10" + exponent.translate(SUPERSCRIPTS)
 
 
 def _draw_curves(axes: "Axes", fpr: Array, guessing: Array, run: Array, gaussian: Array) -> None:

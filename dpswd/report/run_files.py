@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from dpswd._json import INFINITE
+from dpswd._json import INFINITE, as_dict
 from dpswd._paths import mask_lines, mask_paths
 from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
@@ -90,7 +90,7 @@ def read_privacy(path: Path) -> PrivacyFile:
     _check_field(path, content, "sound", bool)
     _check_field(path, content, "private", bool)
     _check_field(path, content, "releases_made", int)
-    across_runs = _as_dict(content.get("across_runs"))
+    across_runs = as_dict(content.get("across_runs"))
     stated_numbers = {
         name: content[name] for name in ("delta", "epsilon", "mu") if content.get(name) is not None
     }
@@ -130,7 +130,7 @@ def _check_field(path: Path, content: dict[str, Any], name: str, kind: type) -> 
 
 
 def _agree(claimed: Any, computed: float | None) -> bool:
-    """Whether a claimed number equals a computed one up to rounding."""
+    """Return whether a claimed number equals a computed one up to rounding."""
     if claimed == INFINITE:
         return computed == math.inf
     if computed is None or not isinstance(claimed, int | float):
@@ -162,11 +162,12 @@ def read_config(path: Path) -> tuple[ConfigFile, StatedFacts]:
         return ConfigFile(sha256=None, text=None), _stated_facts({})
     settings: Any = None
     text = mask_lines(content.decode(errors="replace"))
-    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
+    # ValueError: text that is not UTF-8, or a date such as 2026-02-30
+    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
         settings = yaml.safe_load(content.decode())
         text = _masked(content.decode(), settings)
     file = ConfigFile(sha256=hashlib.sha256(content).hexdigest(), text=text)
-    return file, _stated_facts(_as_dict(settings))
+    return file, _stated_facts(as_dict(settings))
 
 
 def _masked(text: str, settings: Any) -> str:
@@ -178,7 +179,7 @@ def _masked(text: str, settings: Any) -> str:
 
 
 def _stated_facts(settings: dict[str, Any]) -> StatedFacts:
-    records = _as_dict(settings.get("records"))
+    records = as_dict(settings.get("records"))
     name = records.get("name", _UNNAMED)
     title = settings.get("title")
     if not title and name != _UNNAMED:
@@ -240,13 +241,6 @@ def settings_of(text: str) -> str:
             continue
         lines.append(line)
     return "\n".join(lines)
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    """Return the value if it is a dictionary, else an empty one."""
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def _lines(value: Any) -> list[str]:

@@ -157,6 +157,19 @@ def test_a_column_of_identifiers_is_a_reason_to_name_persons(table, capsys, has_
     assert main([*evaluate.split()[1:], "--classifiers", "logreg"]) == 0
 
 
+def test_a_draft_takes_no_text_for_a_number_or_a_fact(tmp_path, monkeypatch, capsys):
+    """Python reads 2021_05 as a number; a line break in a name would end a comment."""
+    monkeypatch.chdir(tmp_path)
+    lines = ['month,"a\nb"'] + [f"2021_{1 + i % 5:02d},NA" for i in range(20)]
+    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
+    assert main(["columns", "x.csv", "--out", "x.yaml"]) == 0
+    text = (tmp_path / "x.yaml").read_text()
+    drafts = yaml.safe_load(text)
+    assert list(drafts) == ["month", "a\nb"]
+    assert drafts["month"]["kind"] == "nominal"
+    assert "# Column a b: NA counts as a missing cell" in text
+
+
 def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):
     (table.parent / "columns.yaml").write_text("sick: {kind: binary, categories: [no, yes]}\n")
     assert generate("--out", "run") == 2

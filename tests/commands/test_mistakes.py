@@ -26,6 +26,7 @@ def folder(tmp_path, monkeypatch):
     Path("people.csv").write_text("age,sick\n" + 12 * "31,no\n64,yes\n")
     Path("bounds.csv").write_text("column,low,high\nage,0,120\n")
     np.save("rows.npy", np.ones((6, 3)))
+    Path("day.yaml").write_text("centre: 2026-02-30\n")
     Path("old").mkdir()
     shutil.copy(FIXTURES / "generator.pt", "old/generator.pt")
     Path("old/ledger.jsonl").write_text('{"kind": "header"')
@@ -66,6 +67,8 @@ def folder(tmp_path, monkeypatch):
         ("ledger show old/generator.pt", "pass the ledger.jsonl"),
         ("generate people.csv --bounds people.csv --target sick", "first line column,low,high"),
         ("generate rows.npy --classes 0 1 --radius 4", "one .npz"),
+        (f"{IMAGES} --size 0", "Expected --size >= 4, got 0"),
+        (f"{IMAGES} --config day.yaml", "Expected YAML in day.yaml"),
         # in the words of the command line
         ("demo --out old", "pass another one as --out."),
         ("ledger create new.jsonl --epsilon inf --delta 1e-5", "Expected --epsilon to be"),

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -187,6 +188,7 @@ def with_config(run, directory, text):
         (r"data: {root: 'C:\alice'}", "data.root"),
         ("model: {files: [a, /home/alice/b]}", "model.files"),
         ("{/home/alice", "config.yaml"),
+        ("day: 2026-02-30  # of /home/alice", "config.yaml"),  # YAML reads it as a date
     ],
 )
 def test_a_config_with_absolute_paths_is_left_out(run, tmp_path, config, key):
@@ -391,6 +393,16 @@ def test_the_commands(run, tmp_path, capsys):
     assert "fingerprint" in capsys.readouterr().out
     assert main(["publish", str(bundle), "--reseal"]) == 0
     assert fingerprint in capsys.readouterr().out
+
+
+def test_the_next_command_of_a_folder_with_blanks_can_be_copied(run, tmp_path, capsys):
+    bundle = tmp_path / "my bundle"
+    assert main(["publish", str(run), "--out", str(bundle), "-n", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    next_command = next(line for line in lines if line.startswith("Next:"))
+    assert shlex.split(next_command)[1:] == ["dpswd", "verify", str(bundle)]
+    reseal = next(line for line in lines if line.startswith("Fill in:")).partition("then: ")[2]
+    assert shlex.split(reseal) == ["dpswd", "publish", str(bundle), "--reseal"]
 
 
 def test_commands_say_what_is_missing(run, tmp_path, capsys):

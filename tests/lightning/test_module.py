@@ -403,6 +403,47 @@ def test_a_file_of_an_own_network_is_refused_before_records_are_read(tmp_path, o
         made.fit(module, datamodule=Unread())
 
 
+class OwnData(L.LightningDataModule):
+    """A data module whose ``records`` are a tensor, not a handle."""
+
+    records = torch.zeros(5, 3)
+
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(self.records)
+
+
+class OwnTraining(L.LightningModule):
+    """Trains a generator of the library on nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = ConvGenerator((1, 8, 8), n_classes=2)
+
+    def training_step(self, batch, batch_idx):
+        labels = torch.arange(4) % 2
+        return self.generator(self.generator.latent(4), labels).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+def test_records_of_an_own_data_module_are_no_handle(tmp_path):
+    run = L.Trainer(
+        max_steps=1,
+        callbacks=[SampleGrid(), GeneratorFile()],
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    run.fit(OwnTraining(), datamodule=OwnData())
+    generator, _ = read_generator(tmp_path / "generator.pt")
+    assert generator.class_names is None
+    assert (tmp_path / "samples.png").exists()
+
+
 @pytest.mark.parametrize("callback", [SampleGrid(), GeneratorFile()])
 def test_callbacks_refuse_a_module_without_a_generator_before_the_first_step(tmp_path, callback):
     trainer = L.Trainer(

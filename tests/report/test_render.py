@@ -240,6 +240,11 @@ def test_settings_of_any_form_have_no_path(tmp_path, config):
         assert "jane" not in text
 
 
+def test_a_config_with_an_impossible_date_is_reported(tmp_path):
+    _, markdown = pages(make_run(tmp_path / "run", config="day: 2026-02-30\n"))
+    assert "day: 2026-02-30" in markdown
+
+
 def test_a_run_of_a_script_has_no_config(tmp_path):
     _, markdown = pages(make_run(tmp_path / "run", header={"config_sha256": None}, config=None))
     assert "| config, SHA-256 in the ledger | none: started from a script |" in markdown
