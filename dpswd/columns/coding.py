@@ -81,7 +81,9 @@ class Coding:
 def _indicators(column: Column) -> list[tuple[float, str]]:
     """Return the numbers that have an indicator, and what they stand for."""
     ticks = column.ticks
-    if column.kind == "binary":  # the first category is where no indicator is 1
-        first = 1 if column.missing else 0
-        del ticks[first]
+    if column.kind == "binary":
+        # One indicator will do: it is 0 for the first category, whose tick follows that of missing
+        # cells.
+        position = 1 if column.missing else 0
+        del ticks[position]
     return ticks

@@ -85,7 +85,9 @@ def _facts_of_csv(text: str, path: Path) -> dict[str, Any]:
                 "per column, got none, or one of a different form."
             )
         if name in columns:
-            raise InputError(f"Expected one line for column {name} in {path}, got two.")
+            raise InputError(
+                f"Expected one line for column {name} in {path}, got two; delete one of them."
+            )
         columns[name] = {key: value for key, value in cells.items() if value}
     return columns
 
@@ -129,7 +131,9 @@ def _decimals(name: str, value: Any) -> int | None:
     except (TypeError, ValueError):
         decimals = -1
     if decimals < 0 or str(value).strip() != str(decimals):
-        raise InputError(f"Expected decimals of column {name} as a whole number, got {value!r}.")
+        raise InputError(
+            f"Expected decimals of column {name} as a whole number from 0 on, got {value!r}."
+        )
     return decimals
 
 

@@ -41,7 +41,9 @@ class Table:
         """Refuse repeated names, and a table without columns."""
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
-            raise InputError("Expected facts of different columns, got one of them twice.")
+            raise InputError(
+                "Expected facts of different columns, got one of them twice; state each once."
+            )
         if not self.included:
             raise InputError(
                 "Expected facts of at least one column that is part of the records, got none; add "
@@ -206,7 +208,8 @@ def _column(name: str, entry: Any) -> Column:
     known = [field.name for field in fields(Column) if field.name != "name"]
     if not isinstance(entry, Mapping) or not set(entry) <= {*known, "draft"}:
         raise InputError(
-            f"Expected facts out of {', '.join(known)} of column {name}, got {entry!r}."
+            f"Expected facts out of {', '.join(known)} of column {name}, got {entry!r}; correct "
+            "them, as in low: 0 and high: 120."
         )
     options = dict(entry)
     if FROM_TEXT["draft"](name, options.pop("draft", False)):

@@ -269,7 +269,7 @@ def constants_of(
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-02-30
         reason = " ".join(str(error).split())[:_MAX_MESSAGE]
-        raise InputError(f"Expected YAML in {path}, got: {reason}.") from None
+        raise InputError(f"Expected YAML in {path}, got: {reason}; correct it.") from None
     keys = ", ".join(known)
     if not isinstance(content, dict):
         raise InputError(f"Expected keys out of {keys} in {path}, got {type(content).__name__}.")
@@ -279,7 +279,10 @@ def constants_of(
         )
     unknown = sorted(map(str, set(content) - set(known)))
     if unknown:
-        raise InputError(f"Expected keys out of {keys} in {path}, got {', '.join(unknown)}.")
+        raise InputError(
+            f"Expected keys out of {keys} in {path}, got {', '.join(unknown)}; correct or remove "
+            "them."
+        )
     return dict(content)
 
 

@@ -96,7 +96,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "root": arguments.root,
         "unreadable": arguments.unreadable,
         "min_classes": 1,
-        "missing_is_class": True,  # as a class that was stated
+        "missing_is_class": True,  # a stated class may have the name None or nan
     }
 
     if arguments.columns is not None:

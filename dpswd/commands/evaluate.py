@@ -82,7 +82,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     directory = arguments.out
     if directory is None:
         directory = Path(arguments.synthetic)
-        if classifier != directory / "classifier.pt":
+        is_directory_of_run = classifier == directory / "classifier.pt"
+        if not is_directory_of_run:
             directory = directory.parent
         if not public:
             directory = Path("private") / directory.resolve().name
@@ -91,7 +92,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     reading = {
         "root": root,
         "unreadable": arguments.unreadable,
-        "missing_is_class": True,  # as a class that was stated
+        "missing_is_class": True,  # a stated class may have the name None or nan
     }
     if arguments.columns is not None:
         reading["columns"] = read_columns(arguments.columns)

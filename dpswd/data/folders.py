@@ -354,7 +354,7 @@ class Images:
 def _list(path: Path) -> _Listing:
     """List images and innermost folders below a folder; links to folders are followed.
 
-    What systems and tools keep is left out: .git, __MACOSX.
+    Hidden files and folders, such as .git and __MACOSX, are left out.
 
     Raises:
         InputError: If a folder cannot be listed, or a link gives a second name to a folder or
@@ -421,6 +421,6 @@ def _is_hidden(name: str) -> bool:
 
 def _has_images(folder: Path) -> bool:
     """Return whether there is an image that somebody put below a hidden folder."""
-    if folder.name == "__MACOSX":  # copies of names
+    if folder.name == "__MACOSX":  # its files have the names of images, and no pixels
         return False
     return any(file.suffix.lower() in SUFFIXES for file in folder.rglob("*"))

@@ -26,6 +26,9 @@ _FOREIGN = (".git", ".gitattributes", ".gitignore", ".cache")
 
 _CHUNK = 2**20  # bytes that are read at a time
 
+# The end of a sentence about a changed manifest.
+_COPY_AGAIN = "get the bundle again from where it was published"
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -77,7 +80,7 @@ class Manifest:
         with contextlib.suppress(ValueError, RecursionError):
             values = json.loads(content)
         if not isinstance(values, dict):
-            raise InputError(f"Expected JSON in {path}, got a damaged file.")
+            raise InputError(f"Expected JSON in {path}, got a damaged file; {_COPY_AGAIN}.")
         if values.get("format") != FORMAT:
             raise InputError(
                 f"Expected {path} in format {FORMAT}, got format {values.get('format')!r}, written "
@@ -91,10 +94,13 @@ class Manifest:
                 version=str(values["version"]),
             )
         except (KeyError, AttributeError):
-            raise InputError(f"Expected the fields of a manifest in {path}, got others.") from None
+            raise InputError(
+                f"Expected the fields of a manifest in {path}, got others; {_COPY_AGAIN}."
+            ) from None
         if manifest._bytes() != content:
             raise InputError(
-                f"Expected {path} as dpswd publish wrote it, got other bytes: it was changed."
+                f"Expected {path} as dpswd publish wrote it, got other bytes: it was changed; "
+                f"{_COPY_AGAIN}."
             )
         return manifest
 

@@ -156,6 +156,25 @@ class Generator(nn.Module):
         return torch.tensor(numbers)
 
 
+def affine_by_class(linear: Tensor, offset: Tensor, codes: Tensor, membership: Tensor) -> Tensor:
+    """Apply to each code the affine map of its class.
+
+    Args:
+        linear: Matrix of each class (C, r, r).
+        offset: Offset of each class (C, r).
+        codes: Codes (n, r).
+        membership: One-hot classes (n, C).
+
+    Returns:
+        Rows (n, r).
+    """
+    # The code stands at the place of its class, and zeros at those of the other classes:
+    # one product with all matrices (C r, r) then selects the matrix of each code.
+    placed = membership[:, :, None] * codes[:, None]
+    matrices = linear.mT.flatten(0, 1)
+    return membership @ offset + placed.flatten(1) @ matrices
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch for public randomness; the global random state stays as it is."""

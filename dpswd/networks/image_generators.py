@@ -12,7 +12,7 @@ from dpswd._symmetric import root
 from dpswd.errors import InputError
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
-from dpswd.networks.generator import Generator
+from dpswd.networks.generator import Generator, affine_by_class
 
 __all__ = ["ConvGenerator", "ShuffleGenerator", "TransposedGenerator"]
 
@@ -225,7 +225,7 @@ class ShuffleGenerator(Generator):
         dim = self.features.dim
         codes = latent[:, :dim]
         membership = F.one_hot(labels, len(self.linear)).to(codes.dtype)
-        rows = self._rows(codes, membership) * self.deviations
+        rows = affine_by_class(self.linear, self.offset, codes, membership) * self.deviations
         gains = membership @ self.gain
         hidden = self.first(self.code(codes, labels)) * gains
         correction = _cut(self.body(hidden), self.sample_shape)
@@ -234,19 +234,6 @@ class ShuffleGenerator(Generator):
         if self.training or not self.jitter:
             return images
         return jitter(images, latent[:, dim:], **self.jitter)
-
-    def _rows(self, codes: Tensor, membership: Tensor) -> Tensor:
-        """Apply to each code the linear layer of its class: rows (n, d).
-
-        Args:
-            codes: Codes (n, d).
-            membership: One-hot classes (n, C).
-        """
-        # The code stands at the place of its class, and zeros at those of the other classes:
-        # one product with all layers (C d, d) then selects the layer of each record.
-        placed = membership[:, :, None] * codes[:, None]
-        layers = self.linear.mT.flatten(0, 1)
-        return membership @ self.offset + placed.flatten(1) @ layers
 
 
 def _doublings(sample_shape: tuple[int, ...]) -> int:

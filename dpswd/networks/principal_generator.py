@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpswd._validate import at_least
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.jitter import N_CODES, check_amounts, jitter
-from dpswd.networks.generator import Generator
+from dpswd.networks.generator import Generator, affine_by_class
 
 __all__ = ["PrincipalGenerator"]
 
@@ -127,10 +127,7 @@ class PrincipalGenerator(Generator):
         """Map codes (n, latent_dim) and classes (n,) to principal coordinates (n, r)."""
         codes = latent[:, : self.n_directions]
         membership = F.one_hot(labels, len(self.linear)).to(codes.dtype)
-        # The code stands at the place of its class, and zeros at those of the other classes.
-        placed = membership[:, :, None] * codes[:, None]
-        layers = self.linear.mT.flatten(0, 1)
-        affine = placed.flatten(1) @ layers + membership @ self.offset
+        affine = affine_by_class(self.linear, self.offset, codes, membership)
         hidden = F.relu(self.first(self.code(codes, labels)))
         correction: Tensor = self.second(hidden)
         return (affine + correction) * self.deviations

@@ -71,7 +71,7 @@ class PrivacyFile:
             if not _agree(claimed, computed[name]):
                 raise InputError(
                     f"Expected {name}={computed[name]} in {self.path} as computed from the ledger, "
-                    f"got {claimed!r}."
+                    f"got {claimed!r}: one of these files was changed; do not rely on it."
                 )
 
 
@@ -126,7 +126,10 @@ def _together(across_runs: dict[str, Any]) -> Together | None:
 
 def _check_field(path: Path, content: dict[str, Any], name: str, kind: type) -> None:
     if not isinstance(content.get(name), kind):
-        raise InputError(f"Expected {name!r} in {path} as {kind.__name__}; finish the run again.")
+        raise InputError(
+            f"Expected {name!r} in {path} as {kind.__name__}, got "
+            f"{type(content.get(name)).__name__}; finish the run again."
+        )
 
 
 def _agree(claimed: Any, computed: float | None) -> bool:
@@ -265,7 +268,9 @@ def read_evaluation(path: Path) -> tuple[Accuracy, ...]:
     if isinstance(rows, list) and isinstance(real_rows, list):
         rows = rows + real_rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"Expected a list of 'rows' in {path}; evaluate the run again.")
+        raise InputError(
+            f"Expected a list of 'rows' in {path}, got another form; evaluate the run again."
+        )
     return tuple(
         Accuracy(
             dataset=row.get("dataset"),
@@ -299,7 +304,9 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"Expected to read {path}, got: {error.strerror}.") from None
+        raise InputError(
+            f"Expected to read {path}, got: {error.strerror}; check its permissions."
+        ) from None
 
 
 def _read_object(path: Path, remedy: str) -> dict[str, Any]:
