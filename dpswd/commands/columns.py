@@ -106,7 +106,7 @@ def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
 
 
 def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the cells of each column as text, and the kinds that the types of columns state."""
+    """Return the cells of each column as text, and the kinds that its type states."""
     # These modules import torch, which the help does without.
     from dpswd.data.arrow_files import arrow_cells
     from dpswd.data.tables import text_columns

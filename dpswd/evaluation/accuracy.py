@@ -118,7 +118,7 @@ def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
 
 
 def _n_classes(one: Records, other: Records) -> int:
-    """Return the number of classes of two sets of records: their largest label plus one."""
+    """Return the number of classes of two sets of records: largest label plus one."""
     return 1 + max(int(one.labels.max()), int(other.labels.max()))
 
 

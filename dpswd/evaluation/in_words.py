@@ -134,7 +134,7 @@ def _points(difference: float) -> str:
 
 
 def _of_two_samples(area: float) -> str:
-    """Return a sentence on how well a classifier tells synthetic records from real ones."""
+    """Return a sentence on how well a classifier tells both sides apart."""
     if area <= _HARDLY:
         return f"A classifier can hardly tell them from real records (AUC {area:.2f})."
     if area < _NEARLY_ALWAYS:
@@ -143,7 +143,7 @@ def _of_two_samples(area: float) -> str:
 
 
 def _advice(is_weak: bool, differs: bool, is_image: bool) -> str:
-    """Return sentences on what the records are good for, or what would make them better.
+    """Return what the records are good for, or what would make them better.
 
     Args:
         is_weak: Whether a classifier learns less from them than from real records.

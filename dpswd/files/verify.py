@@ -160,7 +160,7 @@ def _changed_files(manifest: Manifest, files: Mapping[str, Path]) -> list[str]:
 
 
 def _other_fingerprint(manifest: Manifest, fingerprint: str | None) -> list[str]:
-    """Return a problem if the bundle has another fingerprint than its author has published."""
+    """Return a problem if the fingerprint is not the one that is published."""
     if fingerprint is None or fingerprint.strip().lower() == manifest.fingerprint:
         return []
     return [f"{MANIFEST}: its fingerprint is {manifest.fingerprint}, not the one that you stated."]
@@ -178,7 +178,7 @@ def _config_problems(ledger: Ledger, files: Mapping[str, Path]) -> list[str]:
 
 
 def _remarks(ledger: Ledger, standing: Standing) -> str:
-    """Return what voids or conditions the numbers, and whether other runs share the budget."""
+    """Return what voids or conditions the numbers, and runs that share the budget."""
     sentences = list(standing.sentences)
     if ledger.header.get("shared"):
         sentences.append(
@@ -302,7 +302,7 @@ def _unknown_formats(bundle: Path) -> list[str]:
 
 
 def _curve_problems(bundle: Path, guarantee: Recomputed) -> list[str]:
-    """Return a problem for each rate at which the report's curve is not that of the ledger.
+    """Return a problem for each rate where the report's curve is not the ledger's.
 
     A curve that states a weaker guarantee than the ledger gives is a problem, too.
     """

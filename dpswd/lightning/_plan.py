@@ -1,4 +1,4 @@
-"""Facts of a trainer, its module and its data module, from which releases are planned."""
+"""Facts of a trainer, its module and its data, from which releases are planned."""
 
 import lightning as L
 

@@ -83,7 +83,7 @@ class GeneratorFile(L.Callback):
 
 
 def _guarantee(trainer: L.Trainer) -> Guarantee:
-    """Return the guarantee that the budget of a run states; without a budget there is none."""
+    """Return the guarantee that the budget of a run states, if there is a budget."""
     budget = budget_of(trainer)
     if budget is None or budget.is_unprotected:
         return Guarantee()
@@ -91,7 +91,7 @@ def _guarantee(trainer: L.Trainer) -> Guarantee:
 
 
 def _notice(trainer: L.Trainer) -> str:
-    """Return ``NOT PRIVATE`` and why, if the budget of a run says so; else an empty text."""
+    """Return ``NOT PRIVATE`` and why; empty unless the budget of a run says so."""
     budget = budget_of(trainer)
     if budget is None:
         return ""
