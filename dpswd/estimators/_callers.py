@@ -1,8 +1,10 @@
 """Pipelines and searches of scikit-learn around a fit."""
 
-import sys
+import inspect
 from types import FrameType
 from typing import Any
+
+from sklearn.frozen import FrozenEstimator
 
 from dpswd.errors import InputError
 
@@ -21,12 +23,12 @@ def check_callers(name: str) -> None:
         InputError: If an earlier step of a pipeline has learned from the records, or if a
             cross-validation or a search fits the estimator.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if module == "sklearn.pipeline":
             _check_pipeline(frame.f_locals.get("self"), name)
-        if module == "sklearn.model_selection._validation":
+        if module.startswith("sklearn.model_selection"):
             raise InputError(
                 f"Expected one fit of {name} of its own, got one within a cross-validation or a "
                 "search: every fit would spend a further budget, and every score on private "
@@ -52,10 +54,8 @@ def _check_pipeline(pipeline: Any, name: str) -> None:
 
 def _learns(step: Any) -> bool:
     """Return whether a step of a pipeline learns from its records."""
-    if step is None or isinstance(step, str) or type(step).__name__ == "FrozenEstimator":
+    if step is None or isinstance(step, str) or isinstance(step, FrozenEstimator):
         return False
     if hasattr(step, "__sklearn_tags__"):
         return bool(step.__sklearn_tags__().requires_fit)
-    if hasattr(step, "_get_tags"):  # scikit-learn 1.5
-        return not step._get_tags().get("stateless", False)
     return True
