@@ -130,15 +130,21 @@ def warn_of_earlier_runs(facts: PublicFacts, directories: Collection[Path]) -> N
 def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
     """Return the directories beside ``run_dir`` of runs on such records.
 
-    The keys are the identifiers of the runs. Each of them has made a release.
+    The keys are the identifiers of the runs. Each of them has made a release. Beside a published
+    copy of a run, its own directory is returned.
     """
     directories_by_id: dict[str, Path] = {}
-    for path in run_dir.parent.glob("*/ledger.jsonl"):
+    for path in sorted(run_dir.parent.glob("*/ledger.jsonl"), key=_is_copy):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
             if PublicFacts.from_header(header).may_be_of(facts):
-                directories_by_id[header["run"]] = path.parent
+                directories_by_id.setdefault(header["run"], path.parent)
     return directories_by_id
+
+
+def _is_copy(ledger: Path) -> bool:
+    """Return whether a ledger is in a published copy, which has no stored releases."""
+    return not (ledger.parent / "releases").is_dir()
 
 
 def _header_of_releases(path: Path) -> dict[str, Any]:

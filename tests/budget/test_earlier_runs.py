@@ -59,6 +59,19 @@ def test_a_second_run_beside_the_first_is_told(tmp_path, forget):
         spend(tmp_path / "runs" / "c")
 
 
+def test_a_run_is_named_in_place_of_its_published_copies(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    spend(run)
+    for name in "abcxyz":  # directories are listed in any order
+        (tmp_path / name).mkdir()
+        shutil.copy(run / "ledger.jsonl", tmp_path / name)
+    header = ledger_of(run).header
+    facts = earlier_runs.PublicFacts.from_header(header)
+    monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
+    directories = earlier_runs.find_earlier_runs(facts, tmp_path / "new", [])
+    assert directories == {header["run"]: run}
+
+
 def test_the_report_names_earlier_runs(tmp_path, forget):
     """A reviewer sees the report alone, and not the warning."""
     spend(tmp_path / "a")
