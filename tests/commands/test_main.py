@@ -157,7 +157,8 @@ def test_a_file_that_the_system_refuses_is_one_line(tmp_path, monkeypatch, capfd
     monkeypatch.chdir(tmp_path)
     name = 300 * "x"
     line = refused(capfd, "generate", "digits", "--out", name)
-    assert f"{name}/ledger.jsonl, got: File name too long; check the path" in line
+    assert name in line
+    assert "got: File name too long; check the path" in line
 
 
 def test_an_existing_picture_is_named_by_its_own_option(capfd, tmp_path):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -17,6 +18,13 @@ Y = np.arange(40) % 2
 DOMAIN = np.where(np.arange(40) < 20, 1, -1)
 # A fit that passes the check is refused by this sentence, before records are read.
 NEXT_CHECK = "Expected run_dir"
+
+
+@pytest.fixture(autouse=True)
+def without_metadata_routing():
+    """Packages of other tests turn the routing on, which asks for requests of every argument."""
+    with sklearn.config_context(enable_metadata_routing=False):
+        yield
 
 
 def estimator(kind, epsilon=10.0):

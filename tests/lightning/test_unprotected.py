@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpswd import GaussianMechanism, InputError, PrivacyBudget
 from dpswd.errors import PrivacyWarning
 from dpswd.release import RecordSum, make_release
+from dpswd.sampling import FixedSizeSampler
 
 
 class Unprotected(L.LightningModule):
@@ -88,14 +89,18 @@ def test_sum_of_a_batch_is_released_at_every_step_and_not_stored(tmp_path):
     """The plan counts the steps; the guarantee is conditional, since tensors are handed over."""
     n_steps = 25
     budget = PrivacyBudget(5.0, 1e-5, sample_size=N, n_releases=n_steps)
-    batches = DataLoader(TensorDataset(X.repeat(n_steps, 1)), batch_size=B)
-    trainer(tmp_path, budget=budget, max_steps=n_steps).fit(Summing(), batches)
+    trainer(tmp_path, budget=budget, max_steps=n_steps).fit(Summing(), fresh_subsets(n_steps))
     statement = privacy(tmp_path)
     assert statement["releases_made"] == n_steps
     assert statement["epsilon"] <= 5.0
     assert not statement["sound"]
     assert statement["conditions"]
     assert not list((tmp_path / "releases").glob("*"))
+
+
+def fresh_subsets(n_steps):
+    """Loads tensors in the batches that the account assumes."""
+    return DataLoader(TensorDataset(X), batch_sampler=FixedSizeSampler(N, B, n_steps=n_steps))
 
 
 class Late(Summing):
@@ -110,6 +115,5 @@ class Late(Summing):
 def test_epsilon_is_shown_before_the_first_release_as_after_it(tmp_path):
     """Lightning refuses a value that is logged in two ways."""
     budget = PrivacyBudget(5.0, 1e-5, sample_size=N, n_releases=3)
-    batches = DataLoader(TensorDataset(X), batch_size=B)
-    trainer(tmp_path, budget=budget, max_steps=5).fit(Late(), batches)
+    trainer(tmp_path, budget=budget, max_steps=5).fit(Late(), fresh_subsets(5))
     assert privacy(tmp_path)["releases_made"] == 3
