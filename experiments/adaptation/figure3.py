@@ -26,7 +26,7 @@ OPTION = "model.sigma"  # by which cells of one problem differ
 def run(
     out: Path, *, data: Path | None = None, quick: bool = False, seeds: int = 1, steps: int = 0
 ) -> Result:
-    """Figure 3: published DP-SWD against epsilon (steps 0: all, three hours; resumes)."""
+    """Figure 3: published DP-SWD against epsilon (steps 0: all, two hours; resumes)."""
     epsilons = EPSILONS
     if quick:
         epsilons = EPSILONS[-1:]

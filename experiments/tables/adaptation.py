@@ -118,7 +118,7 @@ def figure3(result: Result) -> str:
     for row in rows:
         column = f"ε = {row['nominal_epsilon']:g}"
         table.add([row["dataset"]], column=column, cell=f"{row['mean']:.1f}")
-    note = f"{rows[0]['steps']} steps, {_seeds(rows)}, no guarantee"
+    note = f"{rows[0]['steps']:,} steps, {_seeds(rows)}, no guarantee"
     return with_origin(table, result, rows, note=note)
 
 
