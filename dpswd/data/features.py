@@ -113,7 +113,7 @@ def _read_mat(path: Path, labelled: bool) -> FeatureFile:
     """Read the matrices of a ``.mat`` file."""
     try:
         content = loadmat(path)
-    except ValueError:
+    except (ValueError, IndexError):  # IndexError: of a short file, in SciPy 1.12
         raise InputError(
             f"Expected a .mat file of MATLAB at {path}, got another file; check the path."
         ) from None
