@@ -61,10 +61,7 @@ def table1_published(result: Result) -> str:
     table.column("accuracy", score)
     table.number("printed", "printed", form="g")
     table.column("along the run", _curve)
-    note = (
-        "DANN with five seeds; the others, by the command without options, with one, or two where "
-        "a deviation is given"
-    )
+    note = "DANN with five seeds; the others, by the command without options, with one"
     return with_origin(table, result, rows, note=note)
 
 
