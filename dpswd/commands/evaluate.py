@@ -178,9 +178,7 @@ def evaluate_pair(
         InputError: If the records or the weights do not fit, or the files exist, or figures on
             private records would lie in a run directory.
     """
-    # These modules take time to import, which the help of the command does not need.
-    import torch
-
+    # These modules import scikit-learn, which the help of the command does not need.
     from dpswd.evaluation import WARNING, evaluate, figure
     from dpswd.evaluation.classes import renumbered
 
@@ -194,11 +192,7 @@ def evaluate_pair(
     test = real.test or real.train
     train = None
     reference = f"one half of {real.name}"
-    if real.test is None:
-        # A file may have an order, such as men and women in turn, which halves must not have.
-        order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
-        test = test.select(order)
-    else:
+    if real.test is not None:
         train = real.train
         reference = f"the training records of {real.name}"
     inception_distance = None

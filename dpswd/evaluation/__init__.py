@@ -96,6 +96,9 @@ def evaluate(
             f"{shape}; evaluate records of one kind."
         )
     check_numbers(len(synthetic), len(test))
+    # A file may have an order, such as men and women in turn, which its halves must not have.
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    test = test.select(order)
     is_image = len(shape) == 3
     if not classes:
         classifiers = ()

@@ -40,8 +40,8 @@ def fidelity(synthetic: Array, real: Array, *, columns: bool) -> dict[str, Any]:
             correlations, and the pair of columns whose correlations differ most are added.
 
     Returns:
-        The figures of the module's docstring. ``"halves"`` has the same of one half of the real
-        rows against the other, the best that one can expect.
+        The figures of the module's docstring. ``"halves"`` has the same of every second real row
+        against the other rows, the best that one can expect if their order is random.
 
     Raises:
         InputError: If one of the sides has fewer than 2 rows.
