@@ -97,7 +97,7 @@ def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
     if draft["kind"] in ("nominal", "identifier") and _have_codes(cells):
         remarks.append(
             "numbers that start with 0 are taken for codes, as in a postcode; state kind integer "
-            "if they are none."
+            "if they are numbers."
         )
     if draft["kind"] == "identifier" and all(map(is_missing_cell, cells)):
         remarks.append("no cell has a value, so the column is left out.")

@@ -198,11 +198,11 @@ def generate(
     )
     announce_clouds(estimator, records, _REMEDY)
     estimator.fit(records)
-    name = "synthetic.npz"
+    synthetic_file = directory / "synthetic.npz"
     if records.layout.table is not None:
-        name = f"synthetic{ending}"
+        synthetic_file = directory / f"synthetic{ending}"
     files = Processes().run_on_rank_0(
-        lambda: _write(estimator, records, directory / name, n, proportions)
+        lambda: _write(estimator, records, synthetic_file, n, proportions)
     )
     structure = estimator.generator_.structure
     expectation = structure.verdict
@@ -226,7 +226,7 @@ def generate(
     return {
         "run_dir": str(directory),
         "files": [str(directory / name) for name in files],
-        "synthetic_file": str(directory / name),
+        "synthetic_file": str(synthetic_file),
         "pictures": pictures,
         "n_records": records.n_entries,
         "n_synthetic": n,

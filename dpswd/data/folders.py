@@ -144,7 +144,7 @@ class _Form:
 def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[str]:
     """Return the folders of the classes; refuse images in other folders.
 
-    There are none without labels, where images may be in any folder.
+    Without labels the list is empty, since images may then be in any folder.
     """
     if not options.labelled:
         return []

@@ -136,16 +136,22 @@ def test_a_draft_keeps_zeros_of_codes_and_digits_of_numbers(tmp_path, monkeypatc
     assert yaml.safe_load((tmp_path / "o.yaml").read_text())["code"]["kind"] == "integer"
 
 
-@pytest.mark.parametrize("has_units", [False, True])
-def test_a_column_of_identifiers_is_a_reason_to_name_persons(table, capsys, has_units):
+def write_facts(table, weight):
+    """Writes the confirmed facts of the columns, with these bounds of the weight."""
+    low, high = weight
     facts = {
         "id": {"kind": "identifier"},
         "day": {"kind": "date", "low": "2021-01-01", "high": "2021-12-31"},
         "sex": {"kind": "binary", "categories": ["F", "M"]},
         "ward": {"kind": "nominal", "categories": ["heart", "lung", "eye"]},
-        "weight": {"kind": "numeric", "low": 30, "high": 200, "missing": True},
+        "weight": {"kind": "numeric", "low": low, "high": high, "missing": True},
     }
     (table.parent / "columns.yaml").write_text(yaml.safe_dump(facts))
+
+
+@pytest.mark.parametrize("has_units", [False, True])
+def test_a_column_of_identifiers_is_a_reason_to_name_persons(table, capsys, has_units):
+    write_facts(table, weight=(30, 200))
     units = ["--unit", "id"] if has_units else []
     assert generate("--out", "run", *units) == 0
     output = capsys.readouterr()
@@ -318,14 +324,7 @@ def test_json_has_no_infinity(capsys):
 
 
 def test_facts_that_cut_most_cells_are_named_by_evaluate(table, capsys):
-    facts = {
-        "id": {"kind": "identifier"},
-        "day": {"kind": "date", "low": "2021-01-01", "high": "2021-12-31"},
-        "sex": {"kind": "binary", "categories": ["F", "M"]},
-        "ward": {"kind": "nominal", "categories": ["heart", "lung", "eye"]},
-        "weight": {"kind": "numeric", "low": 0, "high": 1, "missing": True},
-    }
-    (table.parent / "columns.yaml").write_text(yaml.safe_dump(facts))
+    write_facts(table, weight=(0, 1))
     assert generate("--out", "run") == 0
     words = ["evaluate", "run/synthetic.csv", "people.csv", "--columns", "columns.yaml"]
     words += ["--target", "sick", "--classifiers", "logreg"]

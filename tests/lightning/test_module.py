@@ -427,17 +427,22 @@ class OwnTraining(L.LightningModule):
         return torch.optim.Adam(self.parameters())
 
 
-def test_records_of_an_own_data_module_are_no_handle(tmp_path):
-    run = L.Trainer(
+def one_step(directory, *callbacks):
+    """A trainer of one step without a budget."""
+    return L.Trainer(
         max_steps=1,
-        callbacks=[SampleGrid(), GeneratorFile()],
-        default_root_dir=tmp_path,
+        callbacks=list(callbacks),
+        default_root_dir=directory,
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
     )
+
+
+def test_records_of_an_own_data_module_are_no_handle(tmp_path):
+    run = one_step(tmp_path, SampleGrid(), GeneratorFile())
     run.fit(OwnTraining(), datamodule=OwnData())
     generator, _ = read_generator(tmp_path / "generator.pt")
     assert generator.class_names is None
@@ -446,15 +451,6 @@ def test_records_of_an_own_data_module_are_no_handle(tmp_path):
 
 @pytest.mark.parametrize("callback", [SampleGrid(), GeneratorFile()])
 def test_callbacks_refuse_a_module_without_a_generator_before_the_first_step(tmp_path, callback):
-    trainer = L.Trainer(
-        max_steps=1,
-        callbacks=[callback],
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
+    run = one_step(tmp_path, callback)
     with pytest.raises(InputError, match="callback"):
-        trainer.fit(NotAGenerator(), torch.utils.data.DataLoader([0.0]))
+        run.fit(NotAGenerator(), torch.utils.data.DataLoader([0.0]))
