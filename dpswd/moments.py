@@ -19,24 +19,15 @@ All are releases of all records (docs/theory/sensitivity.md), and compose as
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from dpswd import __version__
-from dpswd._files import atomic_write
 from dpswd._labels import numbers_of_generated
-from dpswd._provenance import mark_runs, track_runs
 from dpswd._validate import at_least, positive
-from dpswd.accounting.guarantee import Guarantee
-from dpswd.budget.budget import Budget
-from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
-from dpswd.files.archives import read_file
 from dpswd.mixture.moments import (
     class_covariances,
     class_means,
@@ -46,11 +37,10 @@ from dpswd.mixture.moments import (
 from dpswd.queries import ClassCovariances, ClassMeans, SumAndNorm
 from dpswd.records import PrivateRecords
 from dpswd.release import Releasing
+from dpswd.released import ReleasedStatistics
 from dpswd.row_copy import LabelledRows
 
 __all__ = ["MomentMatcher", "plan_moments"]
-
-_FORMAT = 2  # of the file of a matcher
 
 # Bound on rows before they are centred: three times their root mean square norm for photographs.
 _RAW_NORM = 1.5
@@ -84,7 +74,7 @@ _TINY_NORM = 1e-12
 _TINY_TRACE = 1e-9
 
 
-class MomentMatcher(nn.Module):
+class MomentMatcher(ReleasedStatistics):
     """Noisy statistics of all records, per class, and a loss on them.
 
     The loss is that of generated records.
@@ -120,6 +110,9 @@ class MomentMatcher(nn.Module):
         (True, torch.Size([]))
     """
 
+    contents = "moments"
+    file_format = 2
+
     def __init__(
         self,
         features: FeatureMap | Sequence[FeatureMap],
@@ -129,9 +122,7 @@ class MomentMatcher(nn.Module):
         pooled: bool = False,
         noise_seed: int | None = None,
     ) -> None:
-        super().__init__()
-        at_least(0, n_classes=n_classes)
-        track_runs(self)
+        super().__init__(n_classes)
         if isinstance(features, FeatureMap):
             features = [features]
         if isinstance(moments, bool):
@@ -143,7 +134,6 @@ class MomentMatcher(nn.Module):
                 f"Expected moments for each of {len(features)} feature maps, got {len(moments)}; "
                 "pass True or False for each, or one for all."
             )
-        self.n_classes = n_classes
         parts = nn.ModuleList()
         for feature_map, has_moments in zip(features, moments, strict=True):
             part = _Part(
@@ -156,7 +146,6 @@ class MomentMatcher(nn.Module):
             )
             parts.append(part)
         self.parts = cast(Sequence[_Part], parts)
-        self.guarantee = Guarantee()
 
     @property
     def is_released(self) -> bool:
@@ -172,63 +161,20 @@ class MomentMatcher(nn.Module):
                 queries.append(part.moments)
         return queries
 
-    def release(
-        self,
-        records: PrivateRecords,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        run_dir: str | Path,
-        **options: Any,
-    ) -> RunStatement:
-        """Make all releases within a budget of their own; return its statement.
-
-        Args:
-            records: The private records.
-            target_epsilon: Budget.
-            target_delta: Budget; below 1 / N.
-            run_dir: Directory of the ledger.
-            options: Further arguments of :class:`dpswd.Budget`.
-
-        Raises:
-            InputError: If records and feature maps do not fit, or the directory holds a run.
-        """
-        budget = Budget(
-            records,
-            self.queries(),
-            target_epsilon=target_epsilon,
-            target_delta=target_delta,
-            run_dir=run_dir,
-            **options,
-        )
-        self._check(records)
-        with budget:
-            self.make_releases(records)
-        statement = budget.statement()
-        self.guarantee = statement.guarantee_of_weights()
-        mark_runs(self, statement.guarantee.weights_from_runs)
-        return statement
-
     @torch.no_grad()
     def make_releases(self, records: PrivateRecords) -> None:
         """Make all releases within the budget that records them."""
-        self._check(records)
+        self.check(records)
         for part in self.parts:
             part.release(records)
 
-    def _check(self, records: PrivateRecords) -> None:
-        """Refuse records of other classes or of another shape, before the first release."""
-        if records.n_classes != self.n_classes:
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
-                "make it equal."
-            )
-        for part in self.parts:
-            if part.features.sample_shape != records.shape:
-                raise InputError(
-                    f"Expected records of {part.features.sample_shape}, as the feature map, got "
-                    f"{records.shape}; make a map of their shape."
-                )
+    def feature_maps(self) -> list[FeatureMap]:
+        """Return the feature maps from records to rows."""
+        return [part.features for part in self.parts]
+
+    def settings(self) -> dict[str, Any]:
+        """Return a line on each feature map."""
+        return {"maps": [features.description for features in self.feature_maps()]}
 
     def normal(self) -> tuple[Tensor, Tensor]:
         """Return means (C, d) and covariances (C, d, d) of normal rows of the first map.
@@ -266,11 +212,7 @@ class MomentMatcher(nn.Module):
         Raises:
             InputError: If nothing was released, or labels are missing.
         """
-        if not self.is_released:
-            raise InputError(
-                "Expected released moments, got a matcher before its release; "
-                "call release or load first."
-            )
+        self.check_released()
         numbers = numbers_of_generated(labels, records, self.n_classes)
         classes, counts = numbers.unique(return_counts=True)
         if not len(records) or bool((counts == 1).any()):
@@ -284,42 +226,6 @@ class MomentMatcher(nn.Module):
                 distances.append(part.distance(rows[numbers == c], c))
         weight = sum(float(part.weights.sum()) for part in self.parts)
         return torch.stack(distances).sum() / (len(classes) * weight)
-
-    def save(self, path: str | Path) -> None:
-        """Write released values and guarantee to one file, atomically.
-
-        :meth:`load` reads the file.
-        """
-        if not self.is_released:
-            raise InputError(
-                "Expected released moments, got a matcher before its release; call release first."
-            )
-        content = {"format": _FORMAT, "version": __version__, "maps": self._maps()}
-        content |= {"state": self.state_dict(), "guarantee": self.guarantee.to_dict()}
-        atomic_write(path, partial(torch.save, content))
-
-    def _maps(self) -> list[str]:
-        """Return a line on each feature map."""
-        return [part.features.description for part in self.parts]
-
-    def load(self, path: str | Path) -> Self:
-        """Read a file of :meth:`save` into a matcher with the same feature maps.
-
-        No code of the file is run.
-
-        Raises:
-            InputError: If the file is missing, damaged, or of other feature maps.
-        """
-        with read_file(path, "moment matcher", _FORMAT) as content:
-            if content["maps"] != self._maps():
-                raise InputError(
-                    f"Expected moments of {self._maps()} at {path}, got those of "
-                    f"{content['maps']}; make a matcher with the same feature maps."
-                )
-            self.load_state_dict(content["state"])
-            self.guarantee = Guarantee.from_dict(content["guarantee"])
-            mark_runs(self, self.guarantee.weights_from_runs)
-        return self
 
 
 class MomentPlan(NamedTuple):

@@ -19,38 +19,28 @@ them is post-processing: training reads released values only, for any number of 
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpswd import __version__
-from dpswd._files import atomic_write
 from dpswd._labels import numbers_of_generated
-from dpswd._provenance import mark_runs, track_runs
 from dpswd._sorting import sort_rows_with_order
 from dpswd._symmetric import principal_axes
 from dpswd._validate import at_least, choice, positive
-from dpswd.accounting.guarantee import Guarantee
-from dpswd.budget.budget import Budget
-from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
-from dpswd.files.archives import read_file
 from dpswd.loss import DPSlicedWassersteinLoss, Release
 from dpswd.mechanism import BoundKind, ProjectionKind, ProjectionMechanism
 from dpswd.mixture.moments import class_means, nearest_spectrum, pulled_covariances
 from dpswd.queries import ClassCovariances, ClassMeans
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import Releasing
+from dpswd.released import ReleasedStatistics
 from dpswd.row_copy import LabelledRows
 
 __all__ = ["PrincipalSlices", "SlicePlan", "plan_slices"]
-
-_FORMAT = 1  # of the file of slices
 
 # Bounds on rows, and on their differences from the mean of their class, in units in which the root
 # mean square norm of photographs is 1/2.
@@ -161,7 +151,7 @@ class PrincipalStart:
     rest: Tensor
 
 
-class PrincipalSlices(nn.Module):
+class PrincipalSlices(ReleasedStatistics):
     """Noisy slices of all records, per class, and a loss on them.
 
     The loss is that of generated records.
@@ -206,6 +196,9 @@ class PrincipalSlices(nn.Module):
         (True, torch.Size([]))
     """
 
+    contents = "slices"
+    file_format = 1
+
     mean: Tensor
     counts: Tensor
     basis: Tensor
@@ -227,19 +220,16 @@ class PrincipalSlices(nn.Module):
         failure_prob: float | None = None,
         noise_seed: int | None = None,
     ) -> None:
-        super().__init__()
-        at_least(0, n_classes=n_classes)
+        super().__init__(n_classes)
         choice(("iid", "orthogonal"), kind=kind)
         if plan.n_directions > features.dim:
             raise InputError(
                 f"Expected a plan of at most {features.dim} directions, the dimensions of the "
                 f"feature map, got {plan.n_directions}; call plan_slices with dim={features.dim}."
             )
-        track_runs(self)
         groups = max(1, n_classes)
         dim = features.dim
         self.features = features
-        self.n_classes = n_classes
         self.plan = plan
         self.means = ClassMeans(groups, dim, _ROW_NORM, share=_MEANS_SHARE, noise_seed=noise_seed)
         self.moment = ClassCovariances(
@@ -270,7 +260,6 @@ class PrincipalSlices(nn.Module):
         self.register_buffer("projections", torch.zeros(r, n_columns))
         self.register_buffer("values", torch.zeros(groups, plan.n_quantiles, n_columns))
         self.register_buffer("sigma", torch.zeros(()))
-        self.guarantee = Guarantee()
 
     # Releases
 
@@ -288,61 +277,28 @@ class PrincipalSlices(nn.Module):
         """Return the releases in their order; the last one takes the rest of the budget."""
         return [self.means, self.moment, self.criterion]
 
-    def release(
-        self,
-        records: PrivateRecords,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        run_dir: str | Path,
-        **options: Any,
-    ) -> RunStatement:
-        """Make all releases within a budget of their own; return its statement.
-
-        Args:
-            records: The private records.
-            target_epsilon: Budget.
-            target_delta: Budget; below 1 / N.
-            run_dir: Directory of the ledger.
-            options: Further arguments of :class:`dpswd.Budget`.
-
-        Raises:
-            InputError: If records and feature map do not fit, or the directory holds a run.
-        """
-        budget = Budget(
-            records,
-            self.queries(),
-            target_epsilon=target_epsilon,
-            target_delta=target_delta,
-            run_dir=run_dir,
-            **options,
-        )
-        self.check(records)
-        with budget:
-            self.release_directions(records)
-            self.release_slices(PrivateBatch(records, self.plan.batch_size))
-        statement = budget.statement()
-        self.guarantee = statement.guarantee_of_weights()
-        mark_runs(self, statement.guarantee.weights_from_runs)
-        return statement
+    @torch.no_grad()
+    def make_releases(self, records: PrivateRecords) -> None:
+        """Make all releases within the budget that records them."""
+        self.release_directions(records)
+        self.release_slices(PrivateBatch(records, self.plan.batch_size))
 
     def check(self, records: PrivateRecords) -> None:
         """Refuse records of other classes or of another shape, before the first release."""
-        if records.n_classes != self.n_classes:
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
-                "make it equal."
-            )
-        if self.features.sample_shape != records.shape:
-            raise InputError(
-                f"Expected records of {self.features.sample_shape}, as the feature map, got "
-                f"{records.shape}; make a map of their shape."
-            )
+        super().check(records)
         if self.plan.batch_size > len(records):
             raise InputError(
                 f"Expected a plan for {len(records)} records, got batch_size="
                 f"{self.plan.batch_size}; call plan_slices with the number of records."
             )
+
+    def feature_maps(self) -> list[FeatureMap]:
+        """Return the feature map from records to rows, in a list."""
+        return [self.features]
+
+    def settings(self) -> dict[str, Any]:
+        """Return a line on the feature map, and the sizes of the plan."""
+        return {"sizes": list(self.plan), "map": self.features.description}
 
     @torch.no_grad()
     def release_directions(self, records: PrivateRecords) -> None:
@@ -472,7 +428,7 @@ class PrincipalSlices(nn.Module):
         Raises:
             InputError: If nothing was released, or labels do not fit.
         """
-        self._check_released()
+        self.check_released()
         numbers = numbers_of_generated(labels, coordinates, self.n_classes)
         batches = self._two_batches(coordinates.to(self.projections.dtype), numbers)
         columns = self._some_columns(n_bases)
@@ -541,48 +497,3 @@ class PrincipalSlices(nn.Module):
         lower = (ends - starts).clamp(min=0) / rows_per_block[:, None, None]
         upper = lower.flip((1, 2))
         return lower, upper
-
-    def _check_released(self) -> None:
-        """Raise an InputError before the release."""
-        if not self.is_released:
-            raise InputError(
-                "Expected released slices, got none before the release; call release or load first."
-            )
-
-    # Files
-
-    def save(self, path: str | Path) -> None:
-        """Write released values and guarantee to one file, atomically.
-
-        :meth:`load` reads the file.
-        """
-        self._check_released()
-        content = {
-            "format": _FORMAT,
-            "version": __version__,
-            "sizes": list(self.plan),
-            "map": self.features.description,
-            "state": self.state_dict(),
-            "guarantee": self.guarantee.to_dict(),
-        }
-        atomic_write(path, partial(torch.save, content))
-
-    def load(self, path: str | Path) -> Self:
-        """Read a file of :meth:`save` into slices with the same feature map and plan.
-
-        No code of the file is run.
-
-        Raises:
-            InputError: If the file is missing, damaged, or of another map or plan.
-        """
-        with read_file(path, "slices", _FORMAT) as content:
-            sizes = SlicePlan(*content["sizes"])
-            if content["map"] != self.features.description or sizes != self.plan:
-                raise InputError(
-                    f"Expected slices of {self.features.description} with {self.plan} at {path}, "
-                    f"got {content['map']} with {sizes}; make slices with the same map and plan."
-                )
-            self.load_state_dict(content["state"])
-            self.guarantee = Guarantee.from_dict(content["guarantee"])
-            mark_runs(self, self.guarantee.weights_from_runs)
-        return self

@@ -17,8 +17,8 @@ _FILE_NAMES = {"generator": "generator.pt", "classifier": "classifier.pt"}
 _OWN_KEYS = {
     "generator": "generator",
     "classifier": "weights",
-    "moment matcher": "maps",
-    "slices": "map",
+    "file of moments": "maps",
+    "file of slices": "map",
 }
 
 

@@ -190,20 +190,20 @@ def test_an_unknown_format_names_the_version_that_wrote_it(file, tmp_path):
 def test_a_file_of_another_kind_is_named(file, other):
     if file == other:
         return
-    kinds = {"moments.pt": "moment matcher", "slices.pt": "slices"}
+    kinds = {"moments.pt": "file of moments", "slices.pt": "file of slices"}
     kind = kinds.get(other, other.removesuffix(".pt"))
     with pytest.raises(InputError, match=f"got a {kind}"):
         LOADERS[file](FIXTURES / "0.4" / other)
 
 
-@pytest.mark.parametrize("kind", ["generator", "classifier", "moment matcher", "slices"])
+@pytest.mark.parametrize("kind", ["generator", "classifier", "file of moments", "file of slices"])
 @pytest.mark.parametrize("content", [None, b"no archive"])
 def test_a_refusal_names_a_file_that_exists(kind, content, tmp_path):
     path = tmp_path / "file.pt"
     if content is not None:
         path.write_bytes(content)
     remedy = f"pass the {kind}.pt of a run"
-    if kind in ("moment matcher", "slices"):
+    if kind.startswith("file of"):
         remedy = "pass a file of its method save"
     with pytest.raises(InputError, match=remedy), read_file(path, kind, 1):
         pass
@@ -246,11 +246,14 @@ def test_an_unknown_statement_names_the_version_that_wrote_it(tmp_path):
 
 def test_no_file_runs_code():
     """Only what torch.load reads with weights_only, in archives that are not compressed."""
+    kinds = {
+        "classifier": "classifier",
+        "moments": "file of moments",
+        "slices": "file of slices",
+    }
     for version in VERSIONS:
         for path in (FIXTURES / version).glob("*.pt"):
-            kind = {"moments": "moment matcher", "slices": "slices"}.get(path.stem, "generator")
-            if path.stem == "classifier":
-                kind = "classifier"
+            kind = kinds.get(path.stem, "generator")
             with read_file(path, kind, 1, 2, 4) as content:
                 assert Guarantee.from_dict(content["guarantee"]).private
                 assert content["version"]
