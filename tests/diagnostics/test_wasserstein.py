@@ -58,20 +58,25 @@ def test_lemma_1_published_form():
 
 
 def test_lemma_1_printed_series():
-    order, q, d, sigma = 16, 0.1, 5.0, 0.4  # equation 14; finite for an even order
-    series = sum(
-        (q * d) ** (2 * n)
-        / (math.factorial(n) * (4 * (1 - q + q**2) * sigma**2) ** n)
-        * math.prod((order - 2 * i + 2) / (2 * i - 1) for i in range(1, n + 1))
-        for n in range(order // 2 + 1)
-    )
+    order, q, d, sigma = 16, 0.1, 5.0, 0.4  # finite for an even order
     variance = (2 - 2 * q + 2 * q**2) * sigma**2
-    expected = (
-        (2 * variance) ** (order / 2) * math.gamma((order + 1) / 2) / math.sqrt(math.pi) * series
-    )
-    assert math.exp(log_absolute_moment(order, q * d, math.sqrt(variance))) == pytest.approx(
-        expected, rel=1e-12
-    )
+
+    def absolute_moment(base):
+        """Return the moment by the series with the denominators base^n."""
+        series = sum(
+            (q * d) ** (2 * n)
+            / (math.factorial(n) * base**n)
+            * math.prod((order - 2 * i + 2) / (2 * i - 1) for i in range(1, n + 1))
+            for n in range(order // 2 + 1)
+        )
+        factor = (2 * variance) ** (order / 2) * math.gamma((order + 1) / 2) / math.sqrt(math.pi)
+        return factor * series
+
+    exact = math.exp(log_absolute_moment(order, q * d, math.sqrt(variance)))
+    equation_14 = absolute_moment(4 * (1 - q + q**2) * sigma**2)
+    assert exact == pytest.approx(equation_14, rel=1e-12)
+    equation_125 = absolute_moment(4 * variance)
+    assert equation_125 < 0.5 * exact  # a misprint
 
 
 @pytest.mark.parametrize("order", [1, 2, 5])

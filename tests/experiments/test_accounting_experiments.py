@@ -26,6 +26,7 @@ from experiments.accounting.published import TABLE4, published_bound, published_
 from experiments.accounting.sensitivity import draw_sensitivities
 from experiments.notions import wdp
 from experiments.notions.wdp import BayesianAccountant, log_moment
+from models.domains import TargetLoader
 from models.networks import FaceDiscriminator
 
 ROWS = {row.name: row for row in TABLE4}
@@ -105,20 +106,25 @@ def test_erratum_2_tail_once(name):
     assert accountant.tail > 100 * row.delta
 
 
+def batches_with_the_first_record(n_records, batch_size, fresh, n_batches):
+    """Return whether a loader of the published algorithm has the first record in each batch."""
+    loader = iter(TargetLoader(torch.arange(n_records), batch_size, fresh=fresh))
+    return np.array([bool((next(loader) == 0).any()) for _ in range(n_batches)])
+
+
 def test_erratum_6_shuffled_epochs():
     size, batch = 10_000, 128
-    per_epoch = size // batch + 1
+    per_epoch = size // batch + 1  # 79, of which the last one is short
     assert per_epoch * 100 == ROWS["USPS-MNIST"].n_releases
-    rng = np.random.default_rng(0)
-    shuffled, fresh = [], []
-    for _ in range(400):
-        position = int(rng.integers(size))  # of one record in a shuffled epoch
-        seen = np.arange(per_epoch) == position // batch
-        shuffled.append(seen.sum())
-        assert seen[-1] == (not seen[:-1].any())  # the first 78 batches give away the last
-        fresh.append((rng.random(per_epoch) < batch / size).sum())  # 79 independent subsets
-    assert set(shuffled) == {1}
-    assert np.var(fresh) > 0.5  # binomial: 79 q (1 - q) = 1.0
+    torch.manual_seed(0)
+    shuffled = batches_with_the_first_record(size, batch, False, 100 * per_epoch)
+    epochs = shuffled.reshape(100, per_epoch)
+    # An epoch has every record once, so the first 78 batches give away the last one.
+    assert epochs.sum(1).tolist() == [1] * 100
+    fresh = batches_with_the_first_record(size, batch, True, 100 * per_epoch)
+    counts = fresh.reshape(100, per_epoch).sum(1)
+    assert counts.var() > 0.5  # binomial: 79 q (1 - q) = 1.0
+    assert set(counts) > {0, 1}
 
 
 def test_erratum_6_steps_of_mnist_usps():
@@ -192,6 +198,14 @@ def test_mu_of_dp_accounting_is_too_small_at_small_rates():
     assert mu < fine < coarse
     assert 2 * fine - coarse == pytest.approx(mu, rel=2e-3)
     assert theirs(1e-3, chords=True) < 0.8 * mu
+
+
+def test_both_ways_agree_at_the_rate_of_de_et_al():
+    setting = (9.4, 16_384 / 50_000, 2000)  # CIFAR-10
+    noise, rate, n_updates = setting
+    loss = from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=1e-4)
+    theirs = PLDConverter(loss.self_compose(n_updates)).get_mu()
+    assert gdp.Account.of(dp_sgd(*setting)).mu == pytest.approx(theirs, rel=2e-4)
 
 
 def test_mu_of_the_accountant_does_not_depend_on_the_step_at_small_rates():

@@ -66,17 +66,32 @@ def test_published_loss_is_the_root_in_units_of_the_rows():
     assert float(published_loss(moved, rows, 0.0, 20_000)) == pytest.approx(3.0, rel=0.03)
 
 
-def test_erratum_4_one_record_scales_all_rows():
-    source, target = normal_rows(2, n=32)
+def one_record_1000_times_as_long(target):
+    """Return private rows of which the first one is longer."""
     far = target.clone()
     far[0] *= 1000
+    return far
+
+
+def test_erratum_4_in_algorithm_2_one_record_removes_the_gradient_of_the_others():
+    source, target = normal_rows(2, n=32)
     gradients = []
-    for private in (target, far):
-        rows = source.clone().requires_grad_(True)
-        published_distance(rows, private, 1e-6, 12).backward()
-        gradients.append(rows.grad[1:].norm())  # of rows whose partner was not replaced
+    for private in (target, one_record_1000_times_as_long(target)):
+        private.requires_grad_(True)
+        published_distance(source, private, 4.74, 12, scaling="own").backward()
+        gradients.append(private.grad[1:].norm())  # of the records that are the same
     near_gradient, far_gradient = gradients
     assert far_gradient < near_gradient / 50
+
+
+def test_erratum_4_in_the_code_one_record_makes_the_noise_of_all_larger():
+    source, target = normal_rows(2, n=32)
+    near = published_loss(source, target, 4.74, 200)
+    far = published_loss(source, one_record_1000_times_as_long(target), 4.74, 200)
+    longest = torch.linalg.vector_norm(target, dim=1).max()
+    ratio = 1000 * torch.linalg.vector_norm(target[0]) / longest
+    # Nearly all of the loss is noise, whose deviation in units of the rows is 4.74 times the scale.
+    assert float(far / near) == pytest.approx(float(ratio), rel=0.1)
 
 
 def test_erratum_5_the_gradient_reads_the_raw_batch():
