@@ -147,7 +147,8 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
     if len(names) < min_classes:
         raise InputError(
             f"Expected at least {min_classes} classes, got {len(names)}; "
-            "name all of them, or leave classes and labels out."
+            "name all of them, each by itself (--classes a b c, without commas), or leave classes "
+            "and labels out."
         )
     return names
 

@@ -71,7 +71,10 @@ class PublicFacts:
 
     def __str__(self) -> str:
         classes = f" in {len(self.classes)} classes" if self.classes else ""
-        return f"{self.n_records:,} records of shape {self.shape}{classes}"
+        records = f"records of shape {self.shape}{classes}"
+        if self.is_by_person:  # the other runs may count records
+            return records
+        return f"{self.n_records:,} {records}"
 
 
 # Directories of the runs of this process that made a release, by their identifiers.

@@ -105,7 +105,8 @@ class Column:
         if self.kind not in COLUMN_KINDS:
             kinds = ", ".join(COLUMN_KINDS)
             raise InputError(
-                f"Expected kind of column {self.name} out of {kinds}, got {self.kind!r}."
+                f"Expected kind of column {self.name} out of {kinds}, got {self.kind!r}; text is "
+                "nominal."
             )
         self._check_meaning()
         categories = tuple(_plain_category(self.name, category) for category in self.categories)
@@ -129,9 +130,12 @@ class Column:
             if fact in ("name", "kind", *allowed):
                 continue
             if getattr(self, fact) != field.default:
+                remedy = "leave it out"
+                if fact == "categories":
+                    remedy = "write kind: nominal for text, or leave it out"
                 raise InputError(
                     f"Expected {_listing(allowed)} of the {self.kind} column {self.name}, got "
-                    f"{fact}, which means nothing for this kind; leave it out."
+                    f"{fact}, which means nothing for this kind; {remedy}."
                 )
 
     def _check_categories(self) -> None:
@@ -354,7 +358,7 @@ class Column:
             try:
                 numbers[index] = self._number(cell)
             except _UnfitCellError as unfit:
-                raise self._refusal(str(unfit), data, first_line + index) from None
+                raise self._refusal(str(unfit), data, first_line + index, unfit.fact) from None
             except (AttributeError, TypeError, ValueError, OverflowError):
                 # The text of an error of Python has the value of the cell.
                 raise self._refusal("a cell of another form", data, first_line + index) from None
@@ -362,12 +366,21 @@ class Column:
                 known[cell] = float(numbers[index])
         return numbers
 
-    def _refusal(self, reason: str, data: str, line: int) -> InputError:
-        """Return the error of a cell that does not fit; it names the line, not the cell."""
+    def _refusal(self, reason: str, data: str, line: int, fact: str = "") -> InputError:
+        """Return the error of a cell that does not fit; it names the line, not the cell.
+
+        Args:
+            reason: What the cell is.
+            data: Name of the table.
+            line: Line of the cell.
+            fact: The fact that would allow it; any of the kind by default.
+        """
+        remedy = f"correct the facts of the column ({', '.join(self._facts_of_kind())})"
+        if fact:
+            remedy = f"add {fact} to the facts of the column"
         return InputError(
             f"Expected {self._expected_cell()} in column {self.name} of {data}, got {reason} in "
-            f"line {line}; correct it, or the facts of the column "
-            f"({', '.join(self._facts_of_kind())})."
+            f"line {line}; correct it, or {remedy}."
         )
 
     def _number(self, cell: Any) -> float:
@@ -384,7 +397,7 @@ class Column:
                 return self._numbers_of_categories[key]
         if self._is_missing(cell):
             if not self.missing:
-                raise _UnfitCellError("a missing cell")
+                raise _UnfitCellError("a missing cell", fact="missing: true")
             return self._missing_number
         if self.kind == "nominal" and self.other:
             return self._numbers_of_categories[_OTHER]
@@ -489,6 +502,18 @@ class Column:
         is_low = np.abs(numbers - self._first) <= tolerance
         return np.asarray(is_low | (np.abs(numbers - self._last) <= tolerance))
 
+    def are_other(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which numbers (n,) stand for ``other``, a cell that is no stated category.
+
+        Example:
+            >>> city = Column(name="city", kind="nominal", categories=("rome", "oslo"))
+            >>> city.are_other(city.numbers(["Rome", "oslo"], "people")).tolist()
+            [True, False]
+        """
+        if self.kind != "nominal" or not self.other:
+            return np.zeros(len(numbers), dtype=bool)
+        return np.asarray(numbers == self._numbers_of_categories[_OTHER])
+
     def _cell(self, number: float) -> Any:
         """Return the cell of one number within the bounds."""
         if self.has_categories:
@@ -552,7 +577,15 @@ class Column:
 
 
 class _UnfitCellError(ValueError):
-    """A cell that does not fit the facts; its text is the reason, without the value."""
+    """A cell that does not fit the facts; its text is the reason, without the value.
+
+    Attributes:
+        fact: The fact that would allow it, as ``missing: true``; empty for none.
+    """
+
+    def __init__(self, reason: str, fact: str = "") -> None:
+        super().__init__(reason)
+        self.fact = fact
 
 
 def is_missing_cell(cell: Any) -> bool:

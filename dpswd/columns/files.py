@@ -51,7 +51,7 @@ def _facts_of_yaml(text: str, path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         place = ""
         if mark is not None:
-            place = f" on line {mark.line + 1}"
+            place = f" on line {mark.line + 1} ({error.problem})"
         raise InputError(
             f"Expected names of columns with their facts in {path}, got text that is no YAML"
             f"{place}; correct it."

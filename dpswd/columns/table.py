@@ -128,10 +128,17 @@ class Table:
         if unknown:
             differences.append(f"{', '.join(unknown)}, which the facts do not have")
         if differences:
+            remedies = ["correct the names"]
+            if absent:
+                remedies.append("delete a column that the table lacks from the facts")
+            if unknown:
+                remedies.append(
+                    "add a column to the facts (columns=, --columns), of kind identifier to leave "
+                    "it out, or name it as that of the classes by target= (--target)"
+                )
             raise InputError(
                 f"Expected the columns of the facts in {data}, got {' and '.join(differences)}; "
-                "correct the names, leave a column out by kind identifier, or name the column of "
-                "classes by target= (--target)."
+                f"{', '.join(remedies)}."
             )
         numbers = [column.numbers(cells[column.name], data, first_line) for column in self.included]
         return np.stack(numbers, axis=1)

@@ -68,7 +68,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     comment = (
         "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
         "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
-        "without the records, then\n# delete the line draft: true. docs/tables.md has the kinds.\n"
+        "without the records, then\n# delete the line draft: true. Facts are the bounds low and "
+        "high, the categories of a cell, whether\n# it may be missing, its decimals, and the kind: "
+        f"{', '.join(COLUMN_KINDS)}.\n"
     )
     for name, draft in drafts.items():
         comment += _remarks(name, draft, columns[name])

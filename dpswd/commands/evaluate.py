@@ -121,6 +121,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         public=public,
         classifiers=arguments.classifiers,
         weights=weights,
+        table=reading.get("columns"),
         progress=not arguments.json,
     )
     if arguments.columns is not None:
@@ -160,6 +161,7 @@ def evaluate_pair(
     public: bool,
     classifiers: Sequence[str] | None = None,
     weights: Path | None = None,
+    table: "Table | None" = None,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Evaluate synthetic records, and write the JSON file and the figure.
@@ -172,6 +174,7 @@ def evaluate_pair(
             run.
         classifiers: Names of the classifiers; by default all that suit the records.
         weights: Weights of pytorch-fid for the FID of images; ``None`` for no FID.
+        table: Facts of the columns, for the figure; ``None`` for none.
         progress: Show the stages.
 
     Raises:
@@ -223,7 +226,7 @@ def evaluate_pair(
     if real.columns is not None:
         _name_worst_column(result["fidelity"], real.columns)
     write_json(path, result)
-    figure(picture, synthetic.train, test, real.columns, classes)
+    figure(picture, synthetic.train, test, real.columns, classes, table)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
@@ -275,6 +278,10 @@ def show(result: dict[str, Any]) -> None:
     print(f"In words: {result['verdict']}")
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
+        print(
+            "If the generator was fitted to these records, its accuracies are too good, by up to a "
+            "few points: hold some records out, and evaluate on them."
+        )
         print(f"{result['files'][1]} shows real records: do not publish it.")
 
 

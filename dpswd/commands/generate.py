@@ -25,6 +25,7 @@ from dpswd.commands._options import (
 )
 
 if TYPE_CHECKING:
+    from dpswd.columns import Table
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.records import PrivateRecords
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 # MNIST: a file of 47 MB that takes a minute.
 _MAX_SYNTHETIC = 60_000
 _N_NEXT = 10_000  # records in the command that is shown as the next one
+# Synthetic records in which a column that is mostly `other` is noticed, and this part of them.
+_N_EXAMINED = 1000
+_MOSTLY = 0.5
 _REMEDY = "dpswd forecast draws a picture of what to expect, and spends nothing."
 
 
@@ -215,6 +219,9 @@ def generate(
         sizes = [part * records.n_entries for part in estimator.generator_.proportions]
         rarest = structure.rarest(sizes, released=True, counted=records.entry_noun)
         expectation += f"\n{rarest}"
+    notices = []
+    if records.layout.table is not None:
+        notices = _mostly_other(estimator, records.layout.table)
     example = "more.npz"
     if records.layout.table is not None:
         example = f"more{ending}"
@@ -232,12 +239,28 @@ def generate(
         "n_synthetic": n,
         "synthetic": drawn,
         "expected": expectation,
+        "notices": notices,
         "released": structure.releases_in_words,
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),
         "in_words": estimator.summary_,
         "next": shlex.join(next_command),
     }
+
+
+def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:
+    """Return a line for each column whose synthetic cells are mostly no stated category."""
+    synthetic, _ = estimator.sample(_N_EXAMINED, proportions="released")
+    numbers = estimator.generator_.layout.numbers(synthetic)
+    notices = []
+    for position, column in enumerate(table.included):
+        part = column.are_other(numbers[:, position]).mean()
+        if part > _MOSTLY:
+            notices.append(
+                f"Column {column.name}: {part:.0%} of the synthetic cells are other, which stands "
+                "for every cell that is no stated category; check how the categories are spelled."
+            )
+    return notices
 
 
 def _write(
@@ -285,6 +308,8 @@ def _write(
 def show(result: dict[str, Any]) -> None:
     print(result["in_words"])
     print(result["expected"])
+    for notice in result["notices"]:
+        print(notice)
     print(result["released"])
     print(f"{result['synthetic']}.")
     print(f"Files:     {', '.join(result['files'])}")
@@ -293,3 +318,4 @@ def show(result: dict[str, Any]) -> None:
     if "compare" in result:
         print(f"How good:  {result['compare']}")
     print(f"Next:      {result['next']}")
+    print(f"Publish:   {shlex.join(['dpswd', 'publish', result['run_dir'], '--out', 'bundle'])}")

@@ -84,3 +84,5 @@ def show(result: dict[str, Any]) -> None:
         )
     else:
         print(f"FAILED: {len(result['problems'])} problem(s), see above.")
+        if any("README.md" in problem for problem in result["problems"]):
+            print("If you have edited README.md yourself: dpswd publish BUNDLE --reseal.")

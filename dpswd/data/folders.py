@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path, PurePosixPath
 from statistics import mode
@@ -168,7 +169,23 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
                 f"Expected images of {path} in {place}, got {image}; "
                 f"{_remedy_of_folder(folder, folders, options)}."
             )
+    if options.classes is not None:
+        _refuse_classes_without_folder(path, listing, folders)
     return folders
+
+
+def _refuse_classes_without_folder(path: Path, listing: _Listing, classes: Sequence[str]) -> None:
+    """Refuse a stated class that has no folder, not even an empty one: a mistyped name."""
+    known: set[str] = set()
+    for name in listing.folders:
+        folder = PurePosixPath(name)
+        known |= {_composed(folder.as_posix()), _composed(folder.parent.as_posix())}
+    for name in classes:
+        if name not in known:
+            raise InputError(
+                f"Expected a folder of the class {name!r} in {path}, got none; correct the name, "
+                "leave it out of the classes (--classes), or make an empty folder."
+            )
 
 
 def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions) -> str:
@@ -181,6 +198,11 @@ def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions)
         return "put it into the folder of its class"
     if any("," in name for name in classes):
         return 'state each class by itself, as in classes=["a", "b c"] (--classes a "b c")'
+    by_small_letters = {name.lower(): name for name in classes}
+    similar = get_close_matches(folder.lower(), by_small_letters, n=1)
+    if similar:
+        stated = by_small_letters[similar[0]]
+        return f'write the class as its folder is called, "{folder}" in place of "{stated}"'
     return f'move it, or add its class, as in classes=[..., "{folder}"] (--classes ... "{folder}")'
 
 
@@ -347,7 +369,7 @@ class Images:
             raise InputError(
                 f"Expected a readable image, got {name} ({reason}); repair it, or pass "
                 'unreadable="zero" (--unreadable zero), for a black one. Do not remove it: the '
-                "number of records is public."
+                "number of records, which is public, would tell of it."
             ) from None
 
 

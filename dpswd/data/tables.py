@@ -112,7 +112,10 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
         InputError: If the file has no names of columns.
     """
     if path.suffix.lower() != ".csv" or not path.is_file():
-        raise InputError(f"Expected a .csv file, got {path}; check the path, or write it as .csv.")
+        problem = "another kind of file" if path.exists() else "no such file"
+        raise InputError(
+            f"Expected a .csv file at {path}, got {problem}; check the path, or write it as .csv."
+        )
     lines = _lines(path)
     header = _header(next(lines, []), path)
     if not header:
@@ -392,10 +395,10 @@ def _check_numbers(
     if len(text_columns) == 1:
         _refuse_stray_text(columns, text_columns[0], path, n_above)
     remedy = MIXED
-    if options.unit is None:
-        remedy = f"{UNIT}; {remedy}"
     if options.target is None:
-        remedy = f"{TARGET}; {remedy}"
+        remedy = f"{remedy}; {TARGET}"
+    if options.unit is None:
+        remedy = f"{remedy}; {UNIT}"
     names = ", ".join(text_columns)[:_MAX_MESSAGE]
     raise InputError(
         f"Expected columns of numbers in {path}, got text or mixed types ({names}); {remedy}."
@@ -425,7 +428,8 @@ def _check_finite(rows: Array, names: list[str | int], path: Path, n_above: int)
             f"Expected a number in every cell of {path}, got a missing one, NaN or inf in column "
             f"{names[columns[0]]} {_place(path, n_above + int(positions[0]))}; state missing cells "
             'by columns= (--columns FILE), or pass unreadable="zero" (--unreadable zero), which '
-            "maps the whole record to zeros. Do not drop it: the number of records is public."
+            "maps the whole record to zeros. Do not drop it: the number of records, which is "
+            "public, would tell of it."
         )
 
 

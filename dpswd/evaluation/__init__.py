@@ -12,6 +12,7 @@ import torch
 
 from dpswd._layout import Array
 from dpswd._progress import working
+from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import (
     IMAGE_CLASSIFIERS,
@@ -139,7 +140,8 @@ def evaluate(
     n_classes = 0
     if classes:
         n_classes = len(test.labels.unique())
-    result["verdict"] = verdict(result, n_classes=n_classes, is_image=is_image)
+    is_grey = is_image and shape[0] == 1
+    result["verdict"] = verdict(result, n_classes=n_classes, is_image=is_image, is_grey=is_grey)
     return result
 
 
@@ -172,6 +174,7 @@ def figure(
     test: Records,
     names: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
+    table: Table | None = None,
 ) -> None:
     """Write a picture of real records and synthetic records.
 
@@ -183,9 +186,11 @@ def figure(
         test: Real records.
         names: Names of the columns of rows.
         classes: Names of the classes of images, of which ten are shown at most; ``None`` for none.
+        table: Facts of the columns, which name categories, dates and missing cells on the axes.
     """
     if test.values.ndim == 2:
-        save_columns(path, {"real": test.vectors(), "synthetic": synthetic.vectors()}, names)
+        parts = {"real": test.vectors(), "synthetic": synthetic.vectors()}
+        save_columns(path, parts, names, table)
         return
     image_shape = test.values.shape[1:]
     row_names = list(classes or ())[:_MAX_CLASSES]

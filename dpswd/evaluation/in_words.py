@@ -28,7 +28,9 @@ _LEAST_VARIETY = 0.5
 _COPIES = 0.2
 
 
-def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
+def verdict(
+    result: dict[str, Any], *, n_classes: int, is_image: bool, is_grey: bool = False
+) -> str:
     """Return what the figures mean and what to do, in a few sentences.
 
     Accuracies are balanced ones, means of the classes, of the best classifier on each side.
@@ -37,6 +39,7 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
         result: Figures of :func:`dpswd.evaluation.evaluate`.
         n_classes: Number of classes of the test records.
         is_image: Whether the records are images.
+        is_grey: Whether they are images without colour.
 
     Example:
         >>> import textwrap
@@ -83,7 +86,8 @@ def verdict(result: dict[str, Any], *, n_classes: int, is_image: bool) -> str:
         sentences.append("Pass at least 20 real records to learn more.")
     else:
         is_weak = part is not None and part < _NEARLY_AS_MUCH
-        sentences.append(_advice(is_weak, is_recognised or lacks_variety, is_image))
+        differs = is_recognised or lacks_variety
+        sentences.append(_advice(is_weak, differs, is_image, is_grey))
     return " ".join(sentences)
 
 
@@ -115,7 +119,9 @@ def _of_accuracy(
             f"Even real records teach a classifier hardly more than guessing: {right}, and after "
             f"{real_records} for {real_accuracy:.1f} %."
         )
-    if part >= _NEARLY_AS_MUCH:
+    if part >= 1:
+        learned = "A classifier learns as much from these records as from real ones"
+    elif part >= _NEARLY_AS_MUCH:
         learned = "A classifier learns nearly as much from these records as from real ones"
     elif part >= _MOST:
         learned = "A classifier learns most of what real records teach it"
@@ -142,21 +148,21 @@ def _of_two_samples(area: float) -> str:
     return f"A classifier nearly always tells them from real records (AUC {area:.2f})."
 
 
-def _advice(is_weak: bool, differs: bool, is_image: bool) -> str:
+def _advice(is_weak: bool, differs: bool, is_image: bool, is_grey: bool) -> str:
     """Return what the records are good for, or what would make them better.
 
     Args:
         is_weak: Whether a classifier learns less from them than from real records.
         differs: Whether they are recognised nearly always, or lack variety.
         is_image: Whether they are images.
+        is_grey: Whether they are images without colour, which may be shapes.
     """
     if is_weak:
         remedies = "more records, a larger budget, fewer columns or fewer classes"
         if is_image:
-            remedies = (
-                "more records, a larger budget or fewer classes, and --shapes for drawings on a "
-                "plain ground"
-            )
+            remedies = "more records, a larger budget or fewer classes"
+        if is_grey:
+            remedies += ", and --shapes for drawings on a plain ground"
         return f"What helps: {remedies}."
     if differs:
         change = "smaller pictures" if is_image else "fewer columns"

@@ -152,7 +152,10 @@ class Generator(nn.Module):
                 unknown.add(str(name))
         if unknown:
             names_of_unknown = ", ".join(sorted(unknown)[:_MOST_NAMES])
-            raise InputError(f"Expected classes out of {classes}, got {names_of_unknown}.")
+            raise InputError(
+                f"Expected classes out of {classes}, got {names_of_unknown}; write the names as "
+                "the generator has them."
+            )
         return torch.tensor(numbers)
 
 

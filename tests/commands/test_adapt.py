@@ -120,7 +120,7 @@ def test_a_column_of_persons_is_left_out(folder, capfd):
     named = [f"patient,{header}", *(f"p{i},{line}" for i, line in enumerate(lines))]
     (folder / "named.csv").write_text("\n".join(named))
     words = ("predict", "persons/classifier.pt", "named.csv", "--target", "class", "--out", "p.csv")
-    assert "column of persons by --unit;" in refused(capfd, *words)
+    assert "column of persons by --unit" in refused(capfd, *words)
     assert answer(capfd, *words, "--unit", "patient")["n_records"] == len(lines)
 
 

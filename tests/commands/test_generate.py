@@ -411,7 +411,7 @@ def test_a_column_of_persons_is_left_out(capfd, place):
         "\n".join(["patient,age,height,class", *(f"p{i},{line}" for i, line in enumerate(lines))])
     )
     real = ("made.csv", "real.csv", "--out", "figures")
-    assert "column of persons by --unit;" in refused(capfd, "evaluate", *real)
+    assert "column of persons by --unit" in refused(capfd, "evaluate", *real)
     found = answer(capfd, "evaluate", *real, "--unit", "patient")
     assert max(found["fidelity"]["column_distances"]) == 0
     (place / "others.csv").write_text((place / "real.csv").read_text())

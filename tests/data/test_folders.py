@@ -133,8 +133,18 @@ def test_a_class_without_images_keeps_its_number(tmp_path):
     assert (after.classes, opened(after)[1].unique().tolist()) == (["a", "b", "c"], [1, 2])
     (one / "a").rmdir()  # control: the list of folders is public, and another list is another task
     assert read(one, size=4).classes == ["b", "c"]
+    with pytest.raises(InputError, match="a folder of the class 'a' in .*, got none"):
+        read(one, size=4, classes=["c", "a", "b"])
+    (one / "a").mkdir()
     stated = read(one, size=4, classes=["c", "a", "b"])
     assert opened(stated)[1].unique().tolist() == [0, 2]
+
+
+def test_a_misspelt_class_is_shown_with_its_folder(tmp_path):
+    images = grey_images(tmp_path / "one", {f"{'bc'[i % 2]}ats/{i}.png": i for i in range(4)})
+    words = 'write the class as its folder is called, "bats" in place of "Bat"'
+    with pytest.raises(InputError, match=words):
+        read(images, size=4, classes=["Bat", "cats"])
 
 
 def test_folders_that_are_not_classes_and_options_that_do_not_fit(folder):

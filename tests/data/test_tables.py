@@ -65,7 +65,7 @@ def test_a_table_needs_no_pandas_names_or_classes(tmp_path, monkeypatch):
         (
             TABLE,
             {},
-            r"mixed types \(sick\); name the column of classes by target.*; .*--columns FILE",
+            r"mixed types \(sick\); .*--columns FILE.*; name the column of classes by target",
         ),
         (TABLE, SICK, "NaN"),
         (TABLE, {"target": "sik"}, "target .*'sik'; the closest columns are sick"),
