@@ -18,7 +18,10 @@ def max_steps_of(trainer: L.Trainer | None, expected: str = "trainer.max_steps")
         InputError: If the trainer has no limit.
     """
     if trainer is None or trainer.max_steps < 1:
-        raise InputError(f"Expected {expected}, got none; the releases need a plan.")
+        raise InputError(
+            f"Expected {expected}, got none; state the number of steps, since max_epochs does not: "
+            "the schedule of the learning rate and the releases are planned by it."
+        )
     return trainer.max_steps
 
 

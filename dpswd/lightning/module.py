@@ -4,6 +4,7 @@
 makes all of them before the first step.
 """
 
+import inspect
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -137,7 +138,10 @@ class GeneratorModule(KeepsRelease):
             self.generated = _two_batches_of_each(generated, generator.n_classes)
             return
         if batch_size is None:
-            raise InputError("Expected batch_size, the records of a release, got none; set it.")
+            raise InputError(
+                "Expected batch_size, the records of a release, got none; set it for a release of "
+                "each batch, or whiten=True for one release of all records."
+            )
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(batch_size))
         if labels == "concat":
             self._private_rows = LabelledRows(RowsWithClasses(features, generator.n_classes))
@@ -194,6 +198,21 @@ class GeneratorModule(KeepsRelease):
         if isinstance(generator, PrincipalGenerator):
             self.generator = generator.with_directions(plan.n_directions)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the last release; refuse one of other sizes, as another budget has."""
+        super().on_load_checkpoint(checkpoint)
+        if self.slices is None:
+            return
+        for name, own in self.slices.state_dict().items():
+            stored = checkpoint["state_dict"].get(f"slices.{name}")
+            if stored is not None and stored.shape != own.shape:
+                raise InputError(
+                    "Expected the budget and the number of records of the run of the checkpoint, "
+                    "got others, for which slices have other sizes; resume with the same "
+                    "target_epsilon and target_delta (--privacy.target_epsilon, "
+                    "--privacy.target_delta) and data."
+                )
+
     def on_fit_start(self) -> None:
         """Raise an InputError if records, generator and features do not fit.
 
@@ -203,7 +222,7 @@ class GeneratorModule(KeepsRelease):
         if records is not None:
             _check_shape(records.shape, self.generator)
             if self.labels != "none":
-                _check_classes(records.n_classes, self.generator.n_classes)
+                _check_classes(records.n_classes, self.generator)
         _check_first_draw(self.generator, self.features)
 
     def on_train_start(self) -> None:
@@ -281,14 +300,18 @@ def _check_shape(shape: tuple[int, ...], generator: Generator) -> None:
         )
 
 
-def _check_classes(n_classes: int, n_generated: int) -> None:
+def _check_classes(n_classes: int, generator: Generator) -> None:
     """Refuse a generator of another number of classes than the records."""
-    if n_classes != n_generated:
-        raise InputError(
-            f"Expected n_classes={n_classes} of the generator, as the data, "
-            f"got {n_generated}; set n_classes={n_classes} "
-            f"(--model.generator.n_classes {n_classes})."
-        )
+    if n_classes == generator.n_classes:
+        return
+    name = type(generator).__name__
+    remedy = f"set n_classes={n_classes} (--model.generator.n_classes {n_classes})"
+    if "n_classes" not in inspect.signature(type(generator)).parameters:
+        remedy = f"{name} has no such argument: write it in its call of super().__init__"
+    raise InputError(
+        f"Expected n_classes={n_classes} of the generator, as the data, got {generator.n_classes}; "
+        f"{remedy}."
+    )
 
 
 def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
@@ -298,10 +321,12 @@ def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
     costs nothing.
     """
     name = type(generator).__name__
-    with trial(generator, f"records from {name} that {type(features).__name__} maps"):
-        latent = generator.latent(_N_TRIED)
-        classes = _even_classes(_N_TRIED, generator.n_classes, latent.device)
+    latent = generator.latent(_N_TRIED)
+    classes = _even_classes(_N_TRIED, generator.n_classes, latent.device)
+    code = f"codes (n, {generator.latent_dim}) and classes (n,)"
+    with trial(generator, f"{name}.forward to map {code} to records"):
         records = generator(latent, classes)
+    with trial(generator, f"records from {name} that {type(features).__name__} maps"):
         remedy = "make its forward return records of its sample_shape"
         check_shape_of(records, generator.sample_shape, f"records from {name}", remedy)
         rows = features(records)
@@ -508,8 +533,8 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
     records = records_of(trainer)
     if records is None:
         raise InputError(
-            "Expected a data module with private records for releases of all of them, got none; "
-            "use PrivateDataModule."
+            "Expected a data module with private records for releases of all of them, got loaders "
+            "or another data module; use PrivateDataModule."
         )
     return records
 
@@ -535,6 +560,11 @@ def _adam_in_one_cycle(
 
 def _check_parts(generator: Generator, features: FeatureMap, *, has_labels: bool) -> None:
     """Raise an InputError unless generator, features and private labels fit."""
+    if not isinstance(generator, Generator):
+        raise InputError(
+            "Expected the generator to be a subclass of dpswd.networks.generator.Generator, got "
+            f"{type(generator).__name__}; derive your network from it."
+        )
     if has_labels and not generator.n_classes:
         raise InputError(
             "Expected a generator with n_classes for private labels, got 0; or set labels: none."

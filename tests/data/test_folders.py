@@ -133,7 +133,7 @@ def test_a_class_without_images_keeps_its_number(tmp_path):
     assert (after.classes, opened(after)[1].unique().tolist()) == (["a", "b", "c"], [1, 2])
     (one / "a").rmdir()  # control: the list of folders is public, and another list is another task
     assert read(one, size=4).classes == ["b", "c"]
-    with pytest.raises(InputError, match="a folder of the class 'a' in .*, got none"):
+    with pytest.raises(InputError, match=r"a folder of the class 'a' in .*, got none"):
         read(one, size=4, classes=["c", "a", "b"])
     (one / "a").mkdir()
     stated = read(one, size=4, classes=["c", "a", "b"])

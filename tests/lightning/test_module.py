@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
 from dpswd import InputError, PrivateRecords, ReleaseLoader
 from dpswd.features.frequencies import DCT, Frequencies
@@ -18,7 +19,7 @@ from dpswd.files.generators import read_generator
 from dpswd.lightning.callbacks import GeneratorFile, SampleGrid
 from dpswd.lightning.data import PrivateDataModule
 from dpswd.lightning.module import GeneratorModule, MomentModule, RowsWithClasses
-from dpswd.networks.generator import draw
+from dpswd.networks.generator import Generator, draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
 
@@ -266,6 +267,44 @@ def test_run_on_whitened_rows_is_resumed_without_a_release(tmp_path):
     assert ledger_of(tmp_path).n_releases == privacy(tmp_path)["releases_made"] == 3
     assert resumed.trainer.global_step == 4
     torch.testing.assert_close(resumed.slices.values, module.slices.values)
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+def test_resuming_whitened_rows_with_another_budget_is_refused(tmp_path):
+    trainer(tmp_path, max_steps=2).fit(whitened_module(), datamodule=PrivateDataModule("digits"))
+    options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
+    other = trainer(tmp_path, epsilon=2.0, max_steps=4)
+    with pytest.raises(InputError, match=r"Expected the budget .* of the run of the checkpoint"):
+        other.fit(whitened_module(), datamodule=PrivateDataModule("digits"), **options)
+    assert ledger_of(tmp_path).n_releases == 3
+
+
+class OwnDigits(Generator):
+    """Draws digits; the number of classes is no argument of that name."""
+
+    def __init__(self, number=10, width=18):
+        super().__init__(SHAPE, number, 8)
+        self.body = nn.Linear(width, 64)
+
+    def forward(self, latent, labels):
+        return self.body(self.code(latent, labels)).view(-1, *SHAPE)
+
+
+def test_a_generator_without_the_argument_n_classes_is_told_where_it_stands(tmp_path):
+    module = whitened_module(OwnDigits(number=3))
+    with pytest.raises(InputError, match=r"write it in its call of super\(\).__init__"):
+        trainer(tmp_path, max_steps=1).fit(module, datamodule=PrivateDataModule("digits"))
+
+
+def test_an_error_in_the_forward_of_a_generator_names_it(tmp_path):
+    module = whitened_module(OwnDigits(width=26))
+    with pytest.raises(InputError, match=r"OwnDigits.forward to map codes \(n, 8\)"):
+        trainer(tmp_path, max_steps=1).fit(module, datamodule=PrivateDataModule("digits"))
+
+
+def test_a_network_that_is_no_generator_is_refused():
+    with pytest.raises(InputError, match=r"subclass of dpswd.*Generator, got Sequential"):
+        whitened_module(nn.Sequential(nn.Linear(4, 4)))
 
 
 @pytest.mark.parametrize(
