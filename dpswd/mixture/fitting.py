@@ -53,6 +53,7 @@ from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
 from dpswd.features.shapes import N_DRAWS
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, category_order, estimate
+from dpswd.mixture.compensation import compensate_jitter
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.generator import MixtureGenerator
 from dpswd.mixture.query_set import Queries
@@ -217,6 +218,8 @@ def fit(
         _set_tones(generator, tones)
     if generator.jitter:
         _set_padding(generator)
+    if generator.jitter and generator.shapes is not None:
+        compensate_jitter(generator)
     generator.class_names = records.classes
     generator.layout = records.layout
     generator.kinds = records.kinds

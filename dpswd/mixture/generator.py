@@ -283,17 +283,20 @@ class MixtureGenerator(Generator):
         if self.n_draws > 1:
             records = self._most_consistent(records, latent, labels)
         if self.jitter:
-            codes = latent[:, self._draws_end : self._jitter_end]
-            records = jitter(
-                records,
-                codes,
-                padding="reflection" if bool(self.reflect) else "zeros",
-                resampling="bilinear" if self.shapes is None else "bicubic",
-                **self.jitter,
-            )
+            records = self.jittered(records, latent)
         if self.shapes is not None:
             records = from_distances(records, self.shapes)
         return records
+
+    def jittered(self, images: Tensor, latent: Tensor) -> Tensor:
+        """Jitter images by the codes (n, latent_dim) of these."""
+        return jitter(
+            images,
+            latent[:, self._draws_end : self._jitter_end],
+            padding="reflection" if bool(self.reflect) else "zeros",
+            resampling="bilinear" if self.shapes is None else "bicubic",
+            **self.jitter,
+        )
 
     def _draw(self, latent: Tensor, labels: Tensor) -> Tensor:
         """Map codes (n, latent_dim) to limited records, by their first draw."""
