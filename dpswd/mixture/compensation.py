@@ -23,9 +23,9 @@ from dpswd.mixture.generator import MixtureGenerator
 
 __all__ = ["compensate_jitter"]
 
-# Codes of rows, and of jitter, for each cell. Each of them and its negative meet each other, so that
-# both have the mean zero. The same draws before and after jitter give a difference of little
-# variance.
+# Codes of rows, and of jitter, for each cell. Each code of rows and its negative meet each code of
+# jitter and its negative, so that all have the mean zero. The same draws before and after jitter
+# give a difference of little variance.
 _N_CODES = 250
 _SEED = 0  # of the draws, which are public
 
