@@ -185,8 +185,8 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
         records.n_entries,
         records.n_classes,
         records.bounds,
-        f"From {arguments.data}: {size}, {records.n_classes or 'no'} classes. The forecast reads "
-        f"nothing else. dpswd {command} treats these facts as public, too.",
+        f"From {arguments.data}: {size}, {records.n_classes or 'no'} classes. The forecast uses "
+        f"nothing else of them. dpswd {command} treats these facts as public, too.",
     )
 
 
