@@ -98,7 +98,11 @@ def without_path(error, directory):
     [
         ("bmi", "heavy", "a number in column bmi of .*got a cell of another form in line 4"),
         ("bmi", "1_5", "a number in column bmi of .*line 4"),
-        ("cost", "", "a number in column cost of .*got a missing cell in line 4"),
+        (
+            "cost",
+            "",
+            "a number in column cost of .*got a missing cell in line 4.*add missing: true",
+        ),
         ("sex", "X", "F or M in column sex of .*got a cell that is no category in line 4"),
         ("admitted", "31.01.2020", "a date .* in column admitted of .*line 4"),
         ("admitted", "2020-02-01T00:00:00+01:00", "got a time with a time zone in line 4"),

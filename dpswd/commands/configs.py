@@ -25,7 +25,8 @@ def config_path(name: str) -> Path:
         )
     else:
         raise InputError(
-            f"Expected a config file or a shipped config ({', '.join(shipped)}), got {name!r}."
+            f"Expected a config, got {name!r}, which is no file here and no shipped config; those "
+            f"are {', '.join(shipped)}."
         )
     try:
         path.read_text(encoding="utf-8")

@@ -403,6 +403,24 @@ def test_a_table_with_decimal_commas_to_the_bundle(capfd, place):
     assert main(["verify", "bundle"]) == 0
 
 
+@pytest.mark.parametrize(("spelling", "is_noticed"), [("rome", True), ("Rome", False)])
+def test_a_category_that_no_cell_has_is_noticed_by_the_synthetic_records(
+    capfd, place, spelling, is_noticed
+):
+    lines = [
+        "city,age,sick",
+        *(f"Rome,{20 + i % 50},{'no yes'.split()[i % 2]}" for i in range(400)),
+    ]
+    (place / "people.csv").write_text("\n".join(lines) + "\n")
+    (place / "facts.yaml").write_text(
+        f"city: {{kind: nominal, categories: [{spelling}, Oslo]}}\n"
+        "age: {kind: integer, low: 0, high: 120}\n"
+    )
+    options = ["--columns", "facts.yaml", "--target", "sick", "--classes", "no", "yes"]
+    assert main(["generate", "people.csv", *options, "--epsilon", "50"]) == 0
+    assert ("check how the categories are spelled" in capfd.readouterr().out) == is_noticed
+
+
 def test_a_column_of_persons_is_left_out(capfd, place):
     rng = np.random.default_rng(0)
     lines = [f"{a:g},{b:g},{i % 2}" for i, (a, b) in enumerate(rng.normal(size=(80, 2)))]
