@@ -59,10 +59,10 @@ def table1_published(result: Result) -> str:
     table.text("method", "method")
     table.column("changed", _changes)
     table.column("accuracy", score)
+    table.number("seeds", "seeds", form="d")
     table.number("printed", "printed", form="g")
     table.column("along the run", _curve)
-    note = "DANN with five seeds; the others, by the command without options, with one"
-    return with_origin(table, result, rows, note=note)
+    return with_origin(table, result, rows)
 
 
 def _curve(row: Row) -> str:
