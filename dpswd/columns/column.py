@@ -503,7 +503,7 @@ class Column:
         return np.asarray(is_low | (np.abs(numbers - self._last) <= tolerance))
 
     def are_other(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which numbers (n,) stand for ``other``, a cell that is no stated category.
+        """Return which numbers (n,) stand for ``other``, a cell in no category.
 
         Example:
             >>> city = Column(name="city", kind="nominal", categories=("rome", "oslo"))

@@ -249,7 +249,7 @@ def generate(
 
 
 def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:
-    """Return a line for each column whose synthetic cells are mostly no stated category."""
+    """Return a line for each column whose cells are mostly no stated category."""
     synthetic, _ = estimator.sample(_N_EXAMINED, proportions="released")
     numbers = estimator.generator_.layout.numbers(synthetic)
     notices = []

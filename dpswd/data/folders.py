@@ -175,7 +175,7 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
 
 
 def _refuse_classes_without_folder(path: Path, listing: _Listing, classes: Sequence[str]) -> None:
-    """Refuse a stated class that has no folder, not even an empty one: a mistyped name."""
+    """Refuse a stated class without a folder, such as a mistyped name."""
     known: set[str] = set()
     for name in listing.folders:
         folder = PurePosixPath(name)
@@ -201,8 +201,8 @@ def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions)
     by_small_letters = {name.lower(): name for name in classes}
     similar = get_close_matches(folder.lower(), by_small_letters, n=1)
     if similar:
-        stated = by_small_letters[similar[0]]
-        return f'write the class as its folder is called, "{folder}" in place of "{stated}"'
+        name = by_small_letters[similar[0]]
+        return f'write the class as its folder is called, "{folder}" in place of "{name}"'
     return f'move it, or add its class, as in classes=[..., "{folder}"] (--classes ... "{folder}")'
 
 

@@ -321,10 +321,10 @@ def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
     costs nothing.
     """
     name = type(generator).__name__
-    latent = generator.latent(_N_TRIED)
-    classes = _even_classes(_N_TRIED, generator.n_classes, latent.device)
-    code = f"codes (n, {generator.latent_dim}) and classes (n,)"
-    with trial(generator, f"{name}.forward to map {code} to records"):
+    codes = f"codes (n, {generator.latent_dim}) and classes (n,)"
+    with trial(generator, f"{name}.forward to map {codes} to records"):
+        latent = generator.latent(_N_TRIED)
+        classes = _even_classes(_N_TRIED, generator.n_classes, latent.device)
         records = generator(latent, classes)
     with trial(generator, f"records from {name} that {type(features).__name__} maps"):
         remedy = "make its forward return records of its sample_shape"

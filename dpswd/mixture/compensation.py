@@ -1,4 +1,4 @@
-r"""Moments of a mixture before jitter, such that those after it are the released ones.
+r"""Moments of a mixture before jitter, for the released ones after it.
 
 Jitter moves, rotates and bends images at random, and resamples them. Afterwards the images of a
 cell differ more in the directions of these moves, and they are smoother. Let m and S be the
@@ -32,7 +32,7 @@ _SEED = 0  # of the draws, which are public
 
 @torch.no_grad()
 def compensate_jitter(generator: MixtureGenerator) -> None:
-    """Change means and covariances of the cells such that jittered images have those of before.
+    """Change the cells such that jittered images have the moments of before.
 
     The random state of torch is as before at the end.
     """
