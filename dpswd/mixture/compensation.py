@@ -12,6 +12,10 @@ where :math:`(\cdot)_+` sets negative eigenvalues to zero. To first order, jitte
 and left, and jitter moves by a pixel, then the drawn images hardly vary in this direction, and the
 jittered ones vary as the records do.
 
+Smoothing takes a part of S and of the details of m, and this gives it back, with the noise in it.
+Where the noise is large (``sharpens=False``), only the variance that jitter adds is subtracted: m
+stays, and of :math:`S_J - S` the positive part counts.
+
 Both moments are estimated from draws. They depend on released values and public constants only, so
 that this is post-processing.
 """
@@ -31,10 +35,14 @@ _SEED = 0  # of the draws, which are public
 
 
 @torch.no_grad()
-def compensate_jitter(generator: MixtureGenerator) -> None:
+def compensate_jitter(generator: MixtureGenerator, *, sharpens: bool) -> None:
     """Change the cells such that jittered images have the moments of before.
 
     The random state of torch is as before at the end.
+
+    Args:
+        generator: The generator, whose jitter is set.
+        sharpens: Whether the cells are given back what smoothing takes from them.
     """
     to_rows = torch.linalg.pinv(generator.synthesis.double()).to(generator.synthesis)
     means = []
@@ -42,20 +50,23 @@ def compensate_jitter(generator: MixtureGenerator) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         for cell in range(len(generator.means)):
-            mean, root = _compensated(generator, cell, to_rows)
+            mean, root = _compensated(generator, cell, to_rows, sharpens)
             means.append(mean)
             roots.append(root)
     generator.means.copy_(torch.stack(means))
     generator.roots.copy_(torch.stack(roots))
 
 
-def _compensated(generator: MixtureGenerator, cell: int, to_rows: Tensor) -> tuple[Tensor, Tensor]:
+def _compensated(
+    generator: MixtureGenerator, cell: int, to_rows: Tensor, sharpens: bool
+) -> tuple[Tensor, Tensor]:
     """Return the mean (D,) of a cell, and the root (p, p) of its covariance.
 
     Args:
         generator: The generator.
         cell: Number of the cell.
         to_rows: Matrix (entries, D) from records to rows.
+        sharpens: As for :func:`compensate_jitter`.
     """
     p = generator.n_components
     of_rows = generator.latent(_N_CODES)
@@ -65,11 +76,16 @@ def _compensated(generator: MixtureGenerator, cell: int, to_rows: Tensor) -> tup
     moves = torch.cat([of_jitter, of_jitter, -of_jitter, -of_jitter])
     images = generator.jittered(generator.linear(rows), moves)
     rows_after = (images.flatten(1) - generator.offset) @ to_rows
-    mean = generator.means[cell] - (rows_after.mean(0) - rows.mean(0))
+    mean = generator.means[cell]
     added = _covariance(rows_after[:, :p]) - _covariance(rows[:, :p])
+    if sharpens:
+        mean = mean - (rows_after.mean(0) - rows.mean(0))
+    else:
+        values, vectors = torch.linalg.eigh(added)
+        added = (vectors * values.clamp(min=0)) @ vectors.T
     root = generator.roots[cell].double()
-    variances, vectors = torch.linalg.eigh(root @ root.T - added)
-    return mean, (vectors * variances.clamp(min=0).sqrt()).to(generator.roots)
+    variances, axes = torch.linalg.eigh(root @ root.T - added)
+    return mean, (axes * variances.clamp(min=0).sqrt()).to(generator.roots)
 
 
 def _covariance(rows: Tensor) -> Tensor:

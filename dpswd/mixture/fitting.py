@@ -93,6 +93,8 @@ _LEAST_CELL_COUNT = 0.1
 _LEAST_HISTOGRAM = 1e-9
 # Records that are drawn to find the tone curve.
 _N_TONE_RECORDS = 1000
+# Signal-to-noise ratio of the means of classes from which on smoothing by jitter is undone.
+_CLEAR = 4.0
 
 
 def fit(
@@ -219,7 +221,8 @@ def fit(
     if generator.jitter:
         _set_padding(generator)
     if generator.jitter and generator.shapes is not None:
-        compensate_jitter(generator)
+        is_clear = structure.signal_to_noise["means"] >= _CLEAR
+        compensate_jitter(generator, sharpens=is_clear)
     generator.class_names = records.classes
     generator.layout = records.layout
     generator.kinds = records.kinds

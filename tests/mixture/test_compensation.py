@@ -58,7 +58,7 @@ def test_jittered_images_have_the_moments_of_before(cell):
     errors = {}
     for name in ("as released", "compensated"):
         if name == "compensated":
-            compensate_jitter(generator)
+            compensate_jitter(generator, sharpens=True)
         mean_after, covariance_after = moments_after_jitter(generator, cell)
         errors[name] = (
             float((mean_after - mean).norm() / mean.norm()),
@@ -75,7 +75,7 @@ def test_compensation_is_repeatable_and_keeps_the_random_state():
         torch.manual_seed(seed)
         expected = torch.get_rng_state()
         generator = blots({"shift": 0.4, "rotation": 5.0})
-        compensate_jitter(generator)
+        compensate_jitter(generator, sharpens=True)
         assert torch.equal(torch.get_rng_state(), expected)
         roots.append(generator.roots.clone())
     assert torch.equal(*roots)
@@ -83,6 +83,19 @@ def test_compensation_is_repeatable_and_keeps_the_random_state():
 
 def test_more_jitter_than_variation_leaves_a_covariance():
     generator = blots({"shift": 3.0})
-    compensate_jitter(generator)
+    compensate_jitter(generator, sharpens=True)
     assert bool(generator.roots.isfinite().all())
     assert bool(generator.means.isfinite().all())
+
+
+def test_without_sharpening_variance_is_subtracted_only():
+    generator = blots({"shift": 0.4})
+    means = generator.means.clone()
+    before = generator.roots[0] @ generator.roots[0].T
+    compensate_jitter(generator, sharpens=False)
+    after = generator.roots[0] @ generator.roots[0].T
+    assert torch.equal(generator.means, means)
+    sharpened = blots({"shift": 0.4})
+    compensate_jitter(sharpened, sharpens=True)
+    assert not torch.equal(sharpened.means, means)  # control
+    assert float(after.trace()) < 0.97 * float(before.trace())
