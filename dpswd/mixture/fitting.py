@@ -94,7 +94,7 @@ _LEAST_HISTOGRAM = 1e-9
 # Records that are drawn to find the tone curve.
 _N_TONE_RECORDS = 1000
 # Signal-to-noise ratio of the means of classes from which on smoothing by jitter is undone.
-_CLEAR = 4.0
+_CLEAR = 10.0
 
 
 def fit(

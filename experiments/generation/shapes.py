@@ -82,8 +82,8 @@ def plan(n_seeds: int) -> list[Cell]:
     planned = []
     for seed in range(n_seeds):
         planned += [Cell("MNIST", epsilon, seed, as_shapes=True) for epsilon in BUDGETS]
+        planned += [Cell("MNIST", BUDGETS[0], seed, as_shapes=False)]
         if seed == 0:
-            planned += [Cell("MNIST", BUDGETS[0], seed, as_shapes=False)]
             planned += [Cell("silhouettes", BUDGETS[0], seed, shapes) for shapes in (True, False)]
     return planned
 
