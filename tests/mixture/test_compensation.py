@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from dpswd import Budget, PrivateRecords, mixture
 from dpswd.features.frequencies import Frequencies
 from dpswd.mixture.compensation import compensate_jitter
 from dpswd.mixture.generator import MixtureGenerator
@@ -99,3 +100,22 @@ def test_without_sharpening_variance_is_subtracted_only():
     compensate_jitter(sharpened, sharpens=True)
     assert not torch.equal(sharpened.means, means)  # control
     assert float(after.trace()) < 0.97 * float(before.trace())
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+@pytest.mark.parametrize(("epsilon", "sharpens"), [(1e4, True), (1.0, False)])
+def test_a_fit_of_shapes_undoes_the_smoothing_of_jitter_where_noise_is_small(
+    tmp_path, epsilon, sharpens
+):
+    side = torch.arange(SIDE)
+    shifts = torch.randint(0, 5, (400,), generator=torch.Generator().manual_seed(0))
+    bars = (side - 4 - shifts[:, None]).abs() < 3  # (400, 16)
+    images = (bars[:, None, None, :] & (side > 3)[:, None]).float()
+    generators = []
+    for name, options in (("still", {}), ("jittered", {"shift": 1.0})):
+        records = PrivateRecords(images).as_shapes("light")
+        budget = Budget(records, target_epsilon=epsilon, target_delta=1e-5, run_dir=tmp_path / name)
+        generators.append(mixture.fit(records, budget, noise_seed=0, **options))
+    still, jittered = generators
+    assert torch.equal(still.means, jittered.means) != sharpens
+    assert not torch.equal(still.roots, jittered.roots)
