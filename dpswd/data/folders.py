@@ -184,7 +184,7 @@ def _refuse_classes_without_folder(path: Path, listing: _Listing, classes: Seque
         if name not in known:
             raise InputError(
                 f"Expected a folder of the class {name!r} in {path}, got none; correct the name, "
-                "leave it out of the classes (--classes), or make an empty folder."
+                "leave the class out, or make an empty folder for it."
             )
 
 
