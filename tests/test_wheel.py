@@ -68,7 +68,7 @@ def test_readme_of_the_wheel_has_no_relative_link(tmp_path, wheel, address):
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith("METADATA"))
         metadata = archive.read(name).decode()
-    assert "Synthetic data in one command" in metadata
+    assert "## 1. Synthetic data" in metadata
     targets = re.findall(r"\]\(([^)]+)\)", metadata)
     assert [target for target in targets if not target.startswith("https://")] == []
     assert ("Project-URL: Source" in metadata) == bool(address)
