@@ -279,8 +279,8 @@ def show(result: dict[str, Any]) -> None:
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(
-            "If the generator was fitted to these records, its accuracies are too good, by up to a "
-            "few points: hold some records out, and evaluate on them."
+            "If the generator was fitted to these records, its accuracies are too good: hold some "
+            "records out, and evaluate on them."
         )
         print(f"{result['files'][1]} shows real records: do not publish it.")
 

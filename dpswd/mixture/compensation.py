@@ -14,7 +14,8 @@ jittered ones vary as the records do.
 
 Smoothing takes a part of S and of the details of m, and this gives it back, with the noise in it.
 Where the noise is large (``sharpens=False``), only the variance that jitter adds is subtracted: m
-stays, and of :math:`S_J - S` the positive part counts.
+stays, and only the positive part of :math:`S_J - S` counts. Directions beyond the leading ones are
+left as they are.
 
 Both moments are estimated from draws. They depend on released values and public constants only, so
 that this is post-processing.

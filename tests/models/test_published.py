@@ -73,25 +73,37 @@ def one_record_1000_times_as_long(target):
     return far
 
 
+def gradients_of_the_others(target, distance):
+    """Norms of the gradient of the other records, without a long record and with one."""
+    norms = []
+    for private in (target.clone(), one_record_1000_times_as_long(target)):
+        private.requires_grad_(True)
+        distance(private).backward()
+        norms.append(float(private.grad[1:].norm()))
+    return norms
+
+
 def test_erratum_4_in_algorithm_2_one_record_removes_the_gradient_of_the_others():
     source, target = normal_rows(2, n=32)
-    gradients = []
-    for private in (target, one_record_1000_times_as_long(target)):
-        private.requires_grad_(True)
-        published_distance(source, private, 4.74, 12, scaling="own").backward()
-        gradients.append(private.grad[1:].norm())  # of the records that are the same
-    near_gradient, far_gradient = gradients
-    assert far_gradient < near_gradient / 50
+    near, far = gradients_of_the_others(
+        target, lambda private: published_distance(source, private, 4.74, 12, scaling="own")
+    )
+    assert far < near / 50
 
 
 def test_erratum_4_in_the_code_one_record_makes_the_noise_of_all_larger():
     source, target = normal_rows(2, n=32)
-    near = published_loss(source, target, 4.74, 200)
-    far = published_loss(source, one_record_1000_times_as_long(target), 4.74, 200)
+    # The gradient of the others keeps its size, since the distance is multiplied back.
+    near, far = gradients_of_the_others(
+        target, lambda private: published_loss(source, private, 4.74, 200)
+    )
+    assert near / 2 < far < 2 * near
+    # Nearly all of the loss is noise, whose deviation in units of the rows is 4.74 times the scale.
+    near_loss = published_loss(source, target, 4.74, 200)
+    far_loss = published_loss(source, one_record_1000_times_as_long(target), 4.74, 200)
     longest = torch.linalg.vector_norm(target, dim=1).max()
     ratio = 1000 * torch.linalg.vector_norm(target[0]) / longest
-    # Nearly all of the loss is noise, whose deviation in units of the rows is 4.74 times the scale.
-    assert float(far / near) == pytest.approx(float(ratio), rel=0.1)
+    assert float(far_loss / near_loss) == pytest.approx(float(ratio), rel=0.1)
 
 
 def test_erratum_5_the_gradient_reads_the_raw_batch():
