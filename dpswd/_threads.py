@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -23,6 +24,22 @@ def run_in_threads(function: Callable[[T], None], parts: Iterable[T]) -> None:
         return
     results = _pool(os.getpid(), n_threads).map(function, parts)
     list(results)  # waits, and raises what a thread raised
+
+
+def multiply_in_threads(function: Callable[[T], None], parts: Iterable[T]) -> None:
+    """Multiply large matrices by NumPy in threads: call a function with every part.
+
+    NumPy's library of linear algebra runs on one thread meanwhile: its own threads would keep a
+    core busy after each product, for which torch's next operations would wait.
+    """
+    with _linear_algebra().limit(limits=1):
+        run_in_threads(function, parts)
+
+
+@functools.lru_cache(maxsize=1)
+def _linear_algebra() -> ThreadpoolController:
+    """Return the loaded libraries of linear algebra; to find them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 @functools.lru_cache(maxsize=4)

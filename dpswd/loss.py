@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpswd._compiling import uncompiled
@@ -30,6 +32,7 @@ from dpswd._kernels import (
 )
 from dpswd._labels import class_numbers
 from dpswd._sorting import sort_rows
+from dpswd._threads import multiply_in_threads
 from dpswd._validate import choice, padded_size, tensor
 from dpswd.clipping import clip_rows, unit_rows
 from dpswd.errors import InputError
@@ -653,13 +656,27 @@ def _single_product(directions: Tensor, rows: Tensor) -> Tensor:
     """
     if rows.device.type != "cpu":
         return directions.T.double() @ rows.T.double()
-    left = directions.T.numpy()
-    right = rows.numpy()
-    total = left[:, :SUMMED_AT_ONCE] @ right[:, :SUMMED_AT_ONCE].T
+    products = np.empty((directions.shape[1], len(rows)), dtype=np.float32)
+    write = partial(_write_products, directions.T.numpy(), rows.numpy(), products)
+    n_at_a_time = math.ceil(len(products) / torch.get_num_threads())
+    starts = range(0, len(products), n_at_a_time)
+    multiply_in_threads(write, [slice(start, start + n_at_a_time) for start in starts])
+    return torch.from_numpy(products)
+
+
+def _write_products(
+    directions: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    products: NDArray[np.float32],
+    part: slice,
+) -> None:
+    """Write the products of some of the directions (k, d) and rows (n, d) to (k, n)."""
+    directions = directions[part]
+    products = products[part]
+    np.matmul(directions[:, :SUMMED_AT_ONCE], rows[:, :SUMMED_AT_ONCE].T, out=products)
     for start in range(SUMMED_AT_ONCE, rows.shape[1], SUMMED_AT_ONCE):
-        part = slice(start, start + SUMMED_AT_ONCE)
-        total += left[:, part] @ right[:, part].T
-    return torch.from_numpy(total)
+        entries = slice(start, start + SUMMED_AT_ONCE)
+        products += directions[:, entries] @ rows[:, entries].T
 
 
 def _converted(projections: Projections, rows: Tensor) -> Projections:

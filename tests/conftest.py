@@ -80,3 +80,11 @@ def no_earlier_releases(monkeypatch):
     module = sys.modules.get("dpswd.budget.earlier_runs")
     if module is not None:
         monkeypatch.setattr(module, "_runs_of_process", {})
+
+
+@pytest.fixture
+def threads(request):
+    """A number of torch's threads for one test."""
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(1)

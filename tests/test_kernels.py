@@ -33,14 +33,6 @@ def sorted_columns(n, columns, shift=0.0):
     return (cloud(n, columns, seed=n) + shift).sort(dim=0).values
 
 
-@pytest.fixture
-def threads(request):
-    """A number of torch's threads for one test."""
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(1)
-
-
 # Sums over directions
 
 

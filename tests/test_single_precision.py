@@ -92,7 +92,9 @@ def test_release_moves_by_its_sensitivity_at_most(statistic, kind):
     assert largest_move(LowPrecision(made)) > 1.001
 
 
+@pytest.mark.parametrize("threads", [1, 3], indirect=True)
 @pytest.mark.parametrize("dim", [40, 784, 3000])
+@pytest.mark.usefixtures("threads")
 def test_error_of_products_is_below_its_bound(dim):
     """Rows of one sign are added up with the largest error."""
     made = mechanism(dim=dim, n_projections=50, kind="iid")
@@ -105,6 +107,8 @@ def test_error_of_products_is_below_its_bound(dim):
     assert 0 < largest <= product_error(dim) / 2
 
 
+@pytest.mark.parametrize("threads", [1, 3], indirect=True)
+@pytest.mark.usefixtures("threads")
 def test_private_values_are_those_of_double_precision():
     rows = torch.randn(12, 40, generator=torch.Generator().manual_seed(0))
     single = DPSlicedWassersteinLoss(mechanism())
