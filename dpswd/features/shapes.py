@@ -7,7 +7,8 @@ brightness. Signed distances to the border of the shape move with the stroke ins
 
 An image x in [0, 1] is enlarged to twice its side. The shape is where it exceeds 1/2. Let s be the
 signed distance to its border in pixels of x, positive outside, averaged back to the side of x, and
-clipped to [-c, c] with c = 4. The image of distances is
+clipped to [-c, c] with c = 1.2: farther pixels say little about the border, and their large
+distances would outweigh it. The image of distances is
 
 .. math:: u = \frac12 - \frac{s}{2c} \in [0, 1],
 
@@ -21,7 +22,11 @@ The width is a little below 1 because distances of a mixture change less than th
 
 An image u of a mixture is not that of any shape. Its *inconsistency* is its squared distance from
 the image of distances of the shape that is drawn from it. Where strokes break, it is large.
+Generators of version 0.4.0, with c = 4, draw four images and use the most consistent one. The files
+of these generators are still read.
 """
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +38,7 @@ from dpswd.errors import InputError
 __all__ = [
     "EDGE_WIDTH",
     "INKS",
-    "N_DRAWS",
+    "LARGEST_DISTANCE",
     "check_shapes",
     "from_distances",
     "inconsistency",
@@ -45,14 +50,9 @@ INKS = ("light", "dark")
 # Brightness above which a pixel belongs to a light shape.
 _THRESHOLD = 0.5
 # Largest distance c from the border, in pixels.
-_LARGEST_DISTANCE = 4.0
+LARGEST_DISTANCE = 1.2
 # Width w of the edge of a drawn shape, in pixels.
 EDGE_WIDTH = 0.9
-# Images of distances that are drawn for each generated image. The most consistent one is used.
-N_DRAWS = 4
-# Enlarged pixels along an axis in which the nearest pixel of a shape is looked for. Distances up to
-# 11 are exact: those that decide on a clipped average of 2 x 2 enlarged pixels are below 10.
-_REACH = 11
 # Squared distance of a pixel that has no pixel of the shape within reach.
 _FAR_SQ = 255
 # Images that are mapped at a time. They nearly fit into the cache of a processor.
@@ -69,12 +69,13 @@ def check_shapes(ink: str, sample_shape: tuple[int, ...]) -> None:
         )
 
 
-def to_distances(images: Tensor, ink: str = "light") -> Tensor:
+def to_distances(images: Tensor, ink: str = "light", largest: float = LARGEST_DISTANCE) -> Tensor:
     """Map images of shapes to images of distances, each by itself.
 
     Args:
         images: Grey images (n, 1, h, w) in [0, 1].
         ink: ``"light"``: light shapes on dark; ``"dark"``: dark shapes on light.
+        largest: Largest distance c from the border, in pixels, at most 4.
 
     Returns:
         Images u (n, 1, h, w) of the module docstring, in bytes from 0 to 255.
@@ -83,34 +84,38 @@ def to_distances(images: Tensor, ink: str = "light") -> Tensor:
         >>> dot = torch.zeros(1, 1, 5, 5)
         >>> dot[0, 0, 2, 2] = 1
         >>> to_distances(dot)[0, 0, 2].tolist()
-        [80, 112, 135, 112, 80]
+        [0, 74, 154, 74, 0]
     """
-    parts = [_to_distances(part, ink) for part in images.split(_PART)]
+    parts = [_to_distances(part, ink, largest) for part in images.split(_PART)]
     return torch.cat(parts)
 
 
-def from_distances(distances: Tensor, ink: str = "light") -> Tensor:
+def from_distances(
+    distances: Tensor, ink: str = "light", largest: float = LARGEST_DISTANCE
+) -> Tensor:
     """Draw images of shapes from images of distances.
 
     Args:
         distances: Images u (n, 1, h, w) in [0, 1].
         ink: As in :func:`to_distances`.
+        largest: Largest distance c from the border, in pixels.
 
     Returns:
         Images (n, 1, h, w) in [0, 1].
     """
-    slope = 2 * _LARGEST_DISTANCE / EDGE_WIDTH
+    slope = 2 * largest / EDGE_WIDTH
     images = (0.5 + slope * (distances - 0.5)).clamp(0, 1)
     if ink == "dark":
         return 1 - images
     return images
 
 
-def inconsistency(distances: Tensor) -> Tensor:
+def inconsistency(distances: Tensor, largest: float = LARGEST_DISTANCE) -> Tensor:
     """Return how far images of distances are from those of the shapes in them.
 
     Args:
         distances: Images u (n, 1, h, w) in [0, 1].
+        largest: Largest distance c from the border, in pixels.
 
     Returns:
         Squared distances (n,) of the images from those of the shapes that are drawn from them.
@@ -124,11 +129,12 @@ def inconsistency(distances: Tensor) -> Tensor:
         >>> bool((inconsistency(of_squares) < inconsistency(of_no_shape)).all())
         True
     """
-    of_shapes = to_distances(from_distances(distances)).float() / 255
+    shapes = from_distances(distances, largest=largest)
+    of_shapes = to_distances(shapes, largest=largest).float() / 255
     return (distances - of_shapes).square().sum((1, 2, 3))
 
 
-def _to_distances(images: Tensor, ink: str) -> Tensor:
+def _to_distances(images: Tensor, ink: str, largest: float) -> Tensor:
     """Map a part of the images."""
     light = images.nan_to_num()
     if ink == "dark":
@@ -136,28 +142,30 @@ def _to_distances(images: Tensor, ink: str) -> Tensor:
     enlarged = F.interpolate(light, scale_factor=2, mode="bilinear", align_corners=False)
     shape = enlarged[:, 0] > _THRESHOLD
     # One of the two is 0: a pixel is in the shape or not.
-    squared = _squared_distance_to(shape) + _squared_distance_to(~shape)
+    # Distances of 2 x 2 enlarged pixels differ by at most sqrt(2). If their mean is below c, they
+    # are below 2 c + 1/2 + sqrt(2).
+    reach = math.ceil(2 * largest + 2)
+    squared = _squared_distance_to(shape, reach) + _squared_distance_to(~shape, reach)
     # Half a pixel lies between the centre of the nearest pixel and the border.
     to_border = _roots(squared) - 0.5
     signed = torch.where(shape, -to_border, to_border)
     in_pixels = F.avg_pool2d(signed[:, None] / 2, 2)
-    clipped = in_pixels.clamp(-_LARGEST_DISTANCE, _LARGEST_DISTANCE)
-    distances = 0.5 - clipped / (2 * _LARGEST_DISTANCE)
+    distances = 0.5 - in_pixels.clamp(-largest, largest) / (2 * largest)
     return (255 * distances).round().to(torch.uint8)
 
 
-def _squared_distance_to(shape: Tensor) -> Tensor:
+def _squared_distance_to(shape: Tensor, reach: int) -> Tensor:
     """Return the squared distance (n, h, w) of every pixel to a shape, in bytes.
 
-    It is the Euclidean distance to the nearest pixel of the shape, exact within reach. The square
-    is the least sum of the squares of two distances, along the row to a pixel of the shape in the
-    same row, and along the column.
+    It is the Euclidean distance to the nearest pixel of the shape, exact up to ``reach``. The
+    square is the least sum of the squares of two distances, along the row to a pixel of the shape
+    in the same row, and along the column.
     """
     empty = torch.full(shape.shape, _FAR_SQ, dtype=torch.uint8, device=shape.device)
     in_shape = torch.where(shape, empty.new_zeros(()), empty)
     # Parts of the second axis lie together in memory, which makes this axis the faster one.
-    along_row = _least_over_shifts(in_shape.mT.contiguous()).mT.contiguous()
-    return _least_over_shifts(along_row)
+    along_row = _least_over_shifts(in_shape.mT.contiguous(), reach).mT.contiguous()
+    return _least_over_shifts(along_row, reach)
 
 
 def _roots(squared: Tensor) -> Tensor:
@@ -166,14 +174,14 @@ def _roots(squared: Tensor) -> Tensor:
     return roots[squared.int()]
 
 
-def _least_over_shifts(squared: Tensor) -> Tensor:
+def _least_over_shifts(squared: Tensor, reach: int) -> Tensor:
     """Return the least of (value at distance k along the second axis) + k^2.
 
-    Values are squared distances, in bytes. A sum beyond a byte counts as ``_FAR_SQ``.
+    The largest distance k is ``reach``. Values are squared distances, in bytes. A sum beyond a byte counts as ``_FAR_SQ``.
     """
     least = squared.clone()
     length = squared.shape[1]
-    for k in range(1, min(_REACH, length - 1) + 1):
+    for k in range(1, min(reach, length - 1) + 1):
         # Saturated sum: a value above _FAR_SQ - k^2 becomes _FAR_SQ.
         added = squared.clamp(max=_FAR_SQ - k**2) + k**2
         before = added.narrow(1, 0, length - k)

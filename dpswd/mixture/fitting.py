@@ -50,7 +50,7 @@ from dpswd.budget.budget import Budget
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies, reference_spectrum
 from dpswd.features.maps import Columns, FeatureMap, Flatten, histogram
-from dpswd.features.shapes import N_DRAWS
+from dpswd.features.shapes import LARGEST_DISTANCE
 from dpswd.mixture import moments
 from dpswd.mixture.columns import NormalScores, category_order, estimate
 from dpswd.mixture.compensation import compensate_jitter
@@ -362,7 +362,7 @@ def _empty_generator(
         n_bins=0 if columns is None else max(columns.bins.n_bins),
         own_columns=structure.own_columns,
         shapes=setup.records.shapes,
-        n_draws=1 if setup.records.shapes is None else N_DRAWS,
+        largest_distance=LARGEST_DISTANCE,
     )
 
 

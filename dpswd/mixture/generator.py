@@ -10,8 +10,8 @@ curve T limits pixels to [0, 1], and clamping limits columns to their bounds. J 
 :mod:`dpswd.features.jitter`. Of tables, D gives normal scores, and T maps these to the released
 distributions of the columns of their class (:mod:`dpswd.mixture.columns`).
 
-Of shapes, D and T give images of distances (:mod:`dpswd.features.shapes`). Several of them are
-drawn for each record, and the one that is closest to the distances of a shape is used.
+Of shapes, D and T give images of distances (:mod:`dpswd.features.shapes`). Where there are several
+draws of each record, the one that is closest to the distances of a shape is used.
 
 Shapes: n records, C classes (1 without labels), n_cells per class, D dimensions of the rows,
     the p leading ones with covariances of cells. A latent code has D coordinates of rows and one
@@ -65,7 +65,9 @@ class MixtureGenerator(Generator):
         shapes: ``"light"`` or ``"dark"`` where rows are those of images of distances; ``None`` for
             pixels or columns.
         n_draws: Draws per image of a shape, of which the most consistent one is used; 1 without
-            shapes.
+            shapes. Files of version 0.4.0 state 4.
+        largest_distance: Largest distance of images of distances, in pixels. The default is that of
+            files of version 0.4.0, which do not state it.
 
     Raises:
         InputError: If jitter or a residual is asked of vectors, an amount is not valid, records
@@ -89,6 +91,7 @@ class MixtureGenerator(Generator):
         own_columns: bool = True,
         shapes: str | None = None,
         n_draws: int = 1,
+        largest_distance: float = 4.0,
     ) -> None:
         jitter = dict(jitter or {})
         check_amounts(jitter, tuple(sample_shape))
@@ -104,6 +107,10 @@ class MixtureGenerator(Generator):
             )
         if not 1 <= n_draws <= _MOST_DRAWS:
             raise InputError(f"Expected 1 to {_MOST_DRAWS} draws, got n_draws={n_draws}.")
+        if not 0 < largest_distance <= 4:
+            raise InputError(
+                f"Expected 0 < largest_distance <= 4 pixels, got {largest_distance!r}."
+            )
         if n_draws > 1 and shapes is None:
             raise InputError(
                 f"Expected one draw without shapes, got n_draws={n_draws}; pass shapes."
@@ -135,6 +142,7 @@ class MixtureGenerator(Generator):
         self.own_columns = own_columns
         self.shapes = shapes
         self.n_draws = n_draws
+        self.largest_distance = largest_distance
         self.jitter: dict[str, Any] = amounts
         self._draws_end = draws_end
         self._jitter_end = jitter_end
@@ -285,7 +293,7 @@ class MixtureGenerator(Generator):
         if self.jitter:
             records = self.jittered(records, latent)
         if self.shapes is not None:
-            records = from_distances(records, self.shapes)
+            records = from_distances(records, self.shapes, self.largest_distance)
         return records
 
     def jittered(self, images: Tensor, latent: Tensor) -> Tensor:
@@ -317,10 +325,10 @@ class MixtureGenerator(Generator):
             labels: Classes (n,).
         """
         best = first
-        least = inconsistency(first)
+        least = inconsistency(first, self.largest_distance)
         for number in range(1, self.n_draws):
             drawn = self._draw(latent[:, number * (self.dim + 1) :], labels)
-            value = inconsistency(drawn)
+            value = inconsistency(drawn, self.largest_distance)
             is_better = value < least
             best = torch.where(is_better[:, None, None, None], drawn, best)
             least = torch.minimum(value, least)

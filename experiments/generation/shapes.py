@@ -22,7 +22,7 @@ from torch import Tensor
 from dpswd.data import Benchmark
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS
 from dpswd.evaluation.two_sample import two_sample_test
-from dpswd.features.shapes import EDGE_WIDTH, N_DRAWS
+from dpswd.features.shapes import EDGE_WIDTH, LARGEST_DISTANCE
 from dpswd.files.pictures import save_grid
 from dpswd.networks.generator import draw
 from dpswd.records import Records
@@ -92,7 +92,7 @@ def version(cell: Cell) -> str:
     """Return a digest of the constants: a cell is run again when they change."""
     settings = constants(cell)
     if cell.as_shapes:
-        settings |= {"edge_width": EDGE_WIDTH, "n_draws": N_DRAWS}
+        settings |= {"edge_width": EDGE_WIDTH, "largest_distance": LARGEST_DISTANCE}
     return digest(settings)
 
 

@@ -23,7 +23,7 @@ def enlarged(image):
     )[0, 0].numpy()
 
 
-def reference(image):
+def reference(image, largest):
     """Return the image of distances by scipy's exact distance transform, without rounding."""
     shape = enlarged(image) > 0.5
     if not shape.any():
@@ -33,20 +33,25 @@ def reference(image):
     signed = np.where(shape, -inside, outside) / 2
     height, width = image.shape
     averaged = signed.reshape(height, 2, width, 2).mean((1, 3))
-    return 0.5 - averaged.clip(-4, 4) / 8
+    return 0.5 - averaged.clip(-largest, largest) / (2 * largest)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(0, 10**6), st.floats(0.02, 0.9), st.sampled_from([(9, 13), (12, 12), (28, 28)]))
-def test_distances_are_those_of_the_exact_transform(seed, part, size):
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.02, 0.9),
+    st.sampled_from([(9, 13), (12, 12), (28, 28)]),
+    st.sampled_from([0.5, 1.2, 4.0]),
+)
+def test_distances_are_those_of_the_exact_transform(seed, part, size, largest):
     generator = torch.Generator().manual_seed(seed)
     image = (torch.rand(size, generator=generator) < part).float()
-    found = to_distances(image[None, None])[0, 0].numpy() / 255
+    found = to_distances(image[None, None], largest=largest)[0, 0].numpy() / 255
     if (enlarged(image) > 0.5).all():  # a shape without a border
         assert (found == 1).all()
         return
     rounding = 0.5 / 255
-    assert np.abs(found - reference(image)).max() <= rounding + 1e-6
+    assert np.abs(found - reference(image, largest)).max() <= rounding + 1e-6
 
 
 def blobs(n=40, seed=0):

@@ -109,12 +109,14 @@ def test_the_most_consistent_of_several_draws_is_drawn():
     for part in codes.split(N_PIXELS + 1, dim=1):
         rows = generator.mixture_rows(part, generator.cells(part, unlabelled(40)))
         draws.append(generator.limit(generator.linear(rows)))
-    values = torch.stack([inconsistency(drawn) for drawn in draws])
+    largest = generator.largest_distance
+    values = torch.stack([inconsistency(drawn, largest) for drawn in draws])
     best = torch.stack(draws)[values.argmin(0), torch.arange(40)]
-    assert torch.equal(images, from_distances(best))
+    assert torch.equal(images, from_distances(best, largest=largest))
     assert len(values.argmin(0).unique()) == n_draws
     # Control: one draw has the first of them.
-    assert torch.equal(of_shapes(1)(codes, unlabelled(40)), from_distances(draws[0]))
+    first = from_distances(draws[0], largest=largest)
+    assert torch.equal(of_shapes(1)(codes, unlabelled(40)), first)
 
 
 def test_spread_scales_the_rows_of_every_draw():
@@ -129,8 +131,15 @@ def test_spread_scales_the_rows_of_every_draw():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"n_draws": 2}, "one draw"), ({"n_draws": 0}, "draws"), ({"n_draws": 10**6}, "draws")],
+    [
+        ({"n_draws": 2}, "one draw"),
+        ({"n_draws": 0}, "draws"),
+        ({"n_draws": 10**6}, "draws"),
+        ({"largest_distance": 0}, "largest_distance"),
+        ({"largest_distance": 9.0}, "largest_distance"),
+        ({"largest_distance": float("nan")}, "largest_distance"),
+    ],
 )
-def test_draws_that_are_not_possible_are_refused(options, words):
+def test_draws_and_distances_that_are_not_possible_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         MixtureGenerator(SHAPE, **options)
