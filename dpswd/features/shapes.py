@@ -177,7 +177,8 @@ def _roots(squared: Tensor) -> Tensor:
 def _least_over_shifts(squared: Tensor, reach: int) -> Tensor:
     """Return the least of (value at distance k along the second axis) + k^2.
 
-    The largest distance k is ``reach``. Values are squared distances, in bytes. A sum beyond a byte counts as ``_FAR_SQ``.
+    The largest distance k is ``reach``. Values are squared distances, in bytes. A sum beyond a byte
+    counts as ``_FAR_SQ``.
     """
     least = squared.clone()
     length = squared.shape[1]
