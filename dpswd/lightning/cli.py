@@ -39,7 +39,7 @@ _N_LINES = 10
 # Metrics of the budget, as a line about the training calls them.
 _SHOWN_AS = {
     "epsilon_pld": "epsilon by PLD",
-    "epsilon_rdp": "epsilon by RDP",
+    "epsilon_rdp": "looser bound by RDP",
     "target_epsilon": "target",
 }
 

@@ -28,7 +28,7 @@ PAGES = [
 ]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
 EXPERIMENTS = available()
-PYTHON = [ROOT / "README.md", DOCS / "howto" / "own-loss.md"]
+PYTHON = [ROOT / "README.md", DOCS / "howto" / "own-loss.md", DOCS / "glossary.md"]
 
 
 def blocks(page, language=""):
