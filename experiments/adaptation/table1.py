@@ -140,7 +140,7 @@ def table1(
 def table1_office(
     out: Path, *, data: Path | None = None, seeds: int = 5, pairs: str | None = None
 ) -> Result:
-    """Table 1: the same methods on Office-Caltech-10 (20 minutes a seed; resumes).
+    """Table 1: the same methods on Office-Caltech-10 (an hour a seed; resumes).
 
     ``pairs``, as ``D-W,D-A``, leaves the other pairs out.
     """
