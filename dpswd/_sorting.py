@@ -16,7 +16,7 @@ from torch import Tensor
 from dpswd._threads import run_in_threads
 
 # Smallest number of values for which threads pay off.
-_THREADED = 2**15
+_THREADED = 2**18
 # Bits of the significand of float64 that float32 does not use.
 _BITS = 29
 
