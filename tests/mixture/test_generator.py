@@ -119,6 +119,10 @@ def test_the_most_consistent_of_several_draws_is_drawn():
     assert torch.equal(of_shapes(1)(codes, unlabelled(40)), first)
 
 
+def test_files_that_state_no_largest_distance_have_that_of_0_4_0():
+    assert of_shapes(4).largest_distance == 4
+
+
 def test_spread_scales_the_rows_of_every_draw():
     generator = of_shapes(3)
     torch.manual_seed(0)
