@@ -109,7 +109,8 @@ class MixtureGenerator(Generator):
             raise InputError(f"Expected 1 to {_MOST_DRAWS} draws, got n_draws={n_draws}.")
         if not 0 < largest_distance <= 4:
             raise InputError(
-                f"Expected 0 < largest_distance <= 4 pixels, got {largest_distance!r}; leave it out."
+                f"Expected 0 < largest_distance <= 4 pixels, got {largest_distance!r}; "
+                "leave it out."
             )
         if n_draws > 1 and shapes is None:
             raise InputError(
