@@ -1,8 +1,9 @@
 r"""Baselines of Table 1 as LightningModules.
 
-They are source only, DANN, SWD, and the published DP-SWD.
+They are DANN, SWD, the published DP-SWD, and the source only, which Table 1 does not print.
 
-NOT PRIVATE: a step reads a raw batch of the target, and the gradient passes through it.
+NOT PRIVATE: a step reads a raw batch of the target, and the gradient passes through it. Source only
+trains on no record of the target; its accuracy reads their labels.
 :class:`dpswd.lightning.adaptation.AdaptationModule` is the sound form of the published algorithm,
 :mod:`models.dp_dann` has DP-DANN. An encoder g and a classifier h minimise
 

@@ -25,9 +25,9 @@ class Table3Generator(nn.Module):
     """Generator of Table 3, as in MERF's ``ConvCondGen``.
 
     It maps a latent code of 10 and a one-hot class of 10 to an image of 28 x 28. The table prints a
-    reshape to 28 x 28; two upsamplings to 28 x 28 require 16 x 7 x 7. The table and the authors'
-    code have no activation after the second batch normalisation. Their code upsamples bilinearly
-    with aligned corners, and has a ReLU after the first batch normalisation, which the table leaves
+    reshape to 28 x 28; two upsamplings to 28 x 28 require 16 x 7 x 7. The table and MERF's code
+    have no activation after the second batch normalisation. MERF's code upsamples bilinearly with
+    aligned corners, and has a ReLU after the first batch normalisation, which the table leaves
     out. MERF has a latent code of 5.
     """
 
