@@ -1,8 +1,8 @@
 r"""Means and covariances of classes and cells, from released values.
 
 The released values are counts, sums and second moments. All of it is post-processing;
-docs/generation.md states what is done and why. The cell of a record depends on this record, on
-public numbers and on released values only, so that a cell is a class like any other to
+docs/theory/generator.md states what is done and why. The cell of a record depends on this record,
+on public numbers and on released values only, so that a cell is a class like any other to
 :mod:`dpswd.queries`.
 
 Shapes: C classes, K cells of all classes, d dimensions. ``noise`` is the standard deviation of an
