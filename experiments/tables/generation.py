@@ -173,7 +173,7 @@ def shapes(result: Result) -> str:
             cell=score(row),
             last=[number(row.get("auc"), ".3f")],
         )
-    note = "one seed where no deviation is given"
+    note = "three seeds"
     return with_origin(table, result, result["rows"], note=note)
 
 
