@@ -3,7 +3,7 @@ r"""Baselines of Table 1 as LightningModules.
 They are DANN, SWD, the published DP-SWD, and the source only, which Table 1 does not print.
 
 NOT PRIVATE: a step reads a raw batch of the target, and the gradient passes through it. Source only
-trains on no record of the target; its accuracy reads their labels.
+trains on no record of the target; its accuracy reads the labels of the target.
 :class:`dpswd.lightning.adaptation.AdaptationModule` is the sound form of the published algorithm,
 :mod:`models.dp_dann` has DP-DANN. An encoder g and a classifier h minimise
 

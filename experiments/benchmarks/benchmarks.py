@@ -3,7 +3,7 @@
 They cover distances, private steps, start, accounting, growth, memory, and torch.compile. Axes: n
 rows on both sides, d dimension, k directions; float32, gradient for the generated side y. A part
 whose result is in ``OUT/benchmarks`` is not measured again; remove its file to repeat it. All parts
-take about half an hour.
+take about a quarter of an hour.
 """
 
 import json
@@ -468,7 +468,7 @@ def measure(part: Part) -> Result:
 
 
 def run(out: Path, *, quick: bool = False) -> Result:
-    """Time and memory of distances, releases, accounts (half an hour; resumes)."""
+    """Time and memory of distances, releases, accounts (15 minutes; resumes)."""
     names = tuple(PARTS)
     if quick:
         names = QUICK_PARTS

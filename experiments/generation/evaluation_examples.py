@@ -78,14 +78,14 @@ def _photographs(out: Path, data: Path | None, n_synthetic: int, n_real: int) ->
 
 
 def _tables(data: Path | None, n_synthetic: int, n_real: int) -> list[Row]:
-    """Evaluate tables: real rows, those of the generator, and independent columns."""
+    """Evaluate tables: real records, those of the generator, and independent columns."""
     table = adult(data)
     frame = table.frame
     order = np.random.default_rng(0).permutation(len(frame))
     train = frame.iloc[order[:26_000]].reset_index(drop=True)
     real = _as_records(table, frame.iloc[order[26_000 : 26_000 + n_real]])
     other = _as_records(table, train.iloc[:n_synthetic])
-    candidates = {"other real rows": other}
+    candidates = {"other real records": other}
     with tempfile.TemporaryDirectory() as directory:
         run_dir = Path(directory) / "run"
         options: dict[str, Any] = {

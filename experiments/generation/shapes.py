@@ -63,7 +63,7 @@ class Cell(cells.Cell):
 def run(
     out: Path, *, quick: bool = False, data: Path | None = None, seeds: int = N_SEEDS
 ) -> Result:
-    """Compare shapes with pixels: accuracy of classifiers (two hours; resumes).
+    """Compare shapes with pixels: accuracy of classifiers (half an hour; resumes).
 
     The classifiers are trained on generated images.
     """

@@ -3,8 +3,7 @@
 Adult has six integer columns and two of 0 and 1, with public bounds; 25,000 random records play the
 private ones, the others test. Bounded rows have three structures, of which the rule of
 :func:`dpswd.mixture.forecast.forecast` takes one (``chosen``); all are measured at epsilon 10.
-Figures of 0.2.0 were measured with the code of that version; they cannot be made again by this
-command. Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
+Where ``DPMM_PYTHON`` is the interpreter of an environment with ``dpmm``, ``--only mst``
 measures MST on the columns cut into 32 bins, on the first seed at epsilon 10.
 """
 
@@ -52,9 +51,6 @@ METHODS = {  # and how the forecast is told to release columns
     "scaled columns": "scaled",
 }
 NO_BOUNDS = "vectors without bounds"  # the one method of records without bounds
-OLD_METHOD = "PrivateGenerator of 0.2.0"
-OLD_VERSION = "0.2.0"
-REASON = "Rows of 0.2.0, which had no bounds, are of columns that were scaled by them beforehand."
 
 Array = NDArray[Any]
 
@@ -179,26 +175,6 @@ MST_BINS = 32
 
 
 @dataclass(frozen=True)
-class OldAdult:
-    """Figures of 0.2.0 on Adult, from two seeds.
-
-    Distances are in the order of ``COLUMNS``.
-    """
-
-    distances: tuple[float, ...]
-    boosting: float
-    histogram_boosting: float
-    logreg: float
-    correlations: float
-
-
-OLD_ADULT = {  # by epsilon
-    10.0: OldAdult((0.08, 0.17, 0.22, 0.28, 0.74, 0.29, 0.05, 0.04), 0.870, 0.858, 0.884, 0.011),
-    1.0: OldAdult((0.08, 0.16, 0.23, 0.37, 0.73, 0.29, 0.09, 0.08), 0.869, 0.868, 0.881, 0.027),
-}
-
-
-@dataclass(frozen=True)
 class Split:
     """Training rows (n, d) and classes (n,), and those of the test."""
 
@@ -272,7 +248,6 @@ def adult_rows(out: Path, seeds: tuple[int, ...], data: Path | None) -> list[Row
                 picture = out / "tables.png"
             row = _measure_adult(method, epsilon, splits, picture)
             rows.append(row | {"chosen": chosen})
-        rows.append(_old_adult_row(epsilon))
     return rows
 
 
@@ -313,26 +288,6 @@ def averaged(method: str, epsilon: float | None, judgements: Sequence[Row]) -> R
         "auc": auc,
         "least_auc": min(judgement["auc"]["boosting"] for judgement in judgements),
         "each": list(judgements),
-    }
-
-
-def _old_adult_row(epsilon: float) -> Row:
-    """Return the row of 0.2.0."""
-    old = OLD_ADULT[epsilon]
-    return {
-        "method": OLD_METHOD,
-        "version": OLD_VERSION,
-        "reason": REASON,
-        "epsilon": epsilon,
-        "seeds": 2,
-        "distances": dict(zip(COLUMNS, old.distances, strict=True)),
-        "auc": {
-            "boosting": old.boosting,
-            "histogram boosting": old.histogram_boosting,
-            "logreg": old.logreg,
-        },
-        "largest": max(old.distances),
-        "correlations": old.correlations,
     }
 
 
@@ -391,28 +346,6 @@ OFFICE_RADIUS = 45.0
 
 
 @dataclass(frozen=True)
-class OldSmall:
-    """Figures of 0.2.0 on a small data set.
-
-    Seeds are from 10, of Office-Caltech-10 from 0. Its constants were centre and radius of [0,
-    1]^d, and ``OFFICE_RADIUS``.
-    """
-
-    dataset: str
-    epsilon: float
-    seeds: int
-    accuracies: dict[str, float]
-
-
-OLD_SMALL = (
-    OldSmall("breast_cancer", 10.0, 20, {"logreg": 94.9, "neighbours": 88.7}),
-    OldSmall("breast_cancer", 1.0, 10, {"logreg": 79.9, "neighbours": 54.7}),
-    OldSmall("wine", 10.0, 20, {"logreg": 90.7, "neighbours": 89.2}),
-    OldSmall("Office-Caltech-10", 10.0, 3, {"logreg": 95.0, "neighbours": 95.9}),
-)
-
-
-@dataclass(frozen=True)
 class Small:
     """A small data set: rows (n, d), classes (n,), and stated facts."""
 
@@ -446,33 +379,25 @@ class Cell(cells.Cell):
 
 @dataclass(frozen=True)
 class Planned:
-    """A row of the table, and the cell that completes it; rows of 0.2.0 have none."""
+    """A row of the table, and the cell that completes it."""
 
     row: Row
-    cell: Cell | None = None
+    cell: Cell
 
 
 def small_rows(out: Path, limit: int | None, data: Path | None) -> list[Row]:
     """Return accuracies of classifiers on small data sets; run the missing cells.
 
-    Every data set has at most ``limit`` seeds. Rows of 0.2.0 follow those of their budget.
+    Every data set has at most ``limit`` seeds.
     """
     planned: list[Planned] = []
     for name in DATASETS:
         small = _small(name, data)
         for epsilon in BUDGETS:
             planned += _planned_rows(name, small, epsilon, limit)
-            planned += _old_small_rows(name, small, epsilon)
-    missing = [entry.cell for entry in planned if entry.cell is not None]
-    results = cells.run_cells(missing, partial(measure, data=data), out / "tables_small")
-    by_cell = dict(zip(missing, results, strict=True))
-    rows = []
-    for entry in planned:
-        if entry.cell is None:
-            rows.append(entry.row)
-        else:
-            rows.append(entry.row | by_cell[entry.cell])
-    return rows
+    work = partial(measure, data=data)
+    results = cells.run_cells([entry.cell for entry in planned], work, out / "tables_small")
+    return [entry.row | result for entry, result in zip(planned, results, strict=True)]
 
 
 def _planned_rows(name: str, small: Small, epsilon: float, limit: int | None) -> list[Planned]:
@@ -485,17 +410,6 @@ def _planned_rows(name: str, small: Small, epsilon: float, limit: int | None) ->
         row = _small_row(name, small, epsilon, cell.seeds)
         row |= {"method": method, "version": __version__, "chosen": is_chosen}
         planned.append(Planned(row, cell))
-    return planned
-
-
-def _old_small_rows(name: str, small: Small, epsilon: float) -> list[Planned]:
-    """Return the rows of 0.2.0, with the figures that were measured then."""
-    planned = []
-    for old in OLD_SMALL:
-        if (old.dataset, old.epsilon) == (name, epsilon):
-            row = _small_row(name, small, epsilon, old.seeds)
-            row |= {"method": OLD_METHOD, "version": OLD_VERSION, "reason": REASON}
-            planned.append(Planned(row | _mean_and_error([old.accuracies])))
     return planned
 
 

@@ -5,12 +5,11 @@ from experiments.tables.markdown import Pivot, Table, with_origin
 from experiments.tables.values import MISSING, select
 
 NAMES = {True: "yes", False: "no", None: MISSING}
-OLD_VERSION = "0.2.0"  # its rows stay in the results; the pages do not show them
 
 
 def tables_adult(result: Result) -> str:
     """Adult: distances of columns, correlations, accuracy of classifiers."""
-    rows = _without_old(result["rows"])
+    rows = result["rows"]
     cores = result["machine"]["cores"]
     note = (
         f"25,000 records, three seeds, {cores} CPU cores; "
@@ -71,11 +70,6 @@ def _adult(rows: list[Row]) -> Table:
     return table
 
 
-def _without_old(rows: list[Row]) -> list[Row]:
-    """Return the rows without those of an old version."""
-    return [row for row in rows if row.get("version") != OLD_VERSION]
-
-
 def _choice(row: Row) -> str:
     """Return whether the rule chose this method; it does not judge all of them."""
     return NAMES[row.get("chosen")]
@@ -84,7 +78,7 @@ def _choice(row: Row) -> str:
 def tables_small(result: Result) -> str:
     """Small data sets: accuracies by treatment of columns, and the rule's choice."""
     rows = select(
-        _without_old(result["rows"]),
+        result["rows"],
         epsilon=10.0,
         dataset=("breast_cancer", "wine", "Office-Caltech-10"),
     )

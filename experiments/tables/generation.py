@@ -173,8 +173,7 @@ def shapes(result: Result) -> str:
             cell=score(row),
             last=[number(row.get("auc"), ".3f")],
         )
-    note = "three seeds"
-    return with_origin(table, result, result["rows"], note=note)
+    return with_origin(table, result, result["rows"], note="three seeds")
 
 
 def networks(result: Result) -> str:
