@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "generated"} & set(page.parts)]
+GALLERY = [page for page in PAGES if page.parent == DOCS / "gallery" and page.stem != "index"]
 PLAIN = MarkdownIt("commonmark").enable("table")
 ALERTS = ("[!NOTE]", "[!TIP]", "[!IMPORTANT]", "[!WARNING]", "[!CAUTION]")
 
@@ -112,11 +113,17 @@ def test_every_page_is_in_the_sidebar():
     assert {page for page in PAGES if DOCS in page.parents} - listed == set()
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("gallery/[!i]*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
 def test_example_has_its_outputs_beside_it(page):
     text = page.read_text()
     assert f"../figures/gallery/{page.stem}-1.png" in text
     assert re.search(r"^```text$", text, re.MULTILINE)
+
+
+def test_cards_of_the_gallery_have_the_titles_of_the_pages():
+    cards = re.findall(r"\) \[(.+?)\]\((\w+\.md)\)", (DOCS / "gallery" / "index.md").read_text())
+    titles = {page.name: page.read_text().partition("\n")[0].removeprefix("# ") for page in GALLERY}
+    assert {name: title for title, name in cards} == titles
 
 
 def test_every_picture_of_the_gallery_is_shown():
