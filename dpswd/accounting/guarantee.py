@@ -49,7 +49,8 @@ class Guarantee:
         epsilon: Upper bound at ``delta``; ``None`` without a delta, infinite without noise.
         delta: The delta that epsilon was computed for.
         mu: Parameter of Gaussian differential privacy, rounded up.
-        regret: Largest distance between the trade-off curve and that of mu.
+        regret: Least amount by which the trade-off curve has to be moved to the left and down, so
+            that it lies below that of mu.
         accountant: ``"pld"`` or ``"rdp"``.
         relation: Neighbouring relation; in files ``neighboring_relation``.
         unit: In what neighbouring data sets differ.

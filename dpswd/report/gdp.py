@@ -30,7 +30,8 @@ REGRET_LIMIT = 1e-2
 # False-positive rates of the table of a report.
 TABLE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
 
-# gdpnum looks only at error rates above this, and finds the regret to within this.
+# gdpnum looks only at error rates above this. It searches the regret on a grid of rates, so that a
+# regret far below 1e-4 may come out too small.
 RESOLUTION = 1e-10
 
 Array = NDArray[np.float64]

@@ -190,9 +190,9 @@ def _tier(report: Report) -> str:
         if not rates:
             rates = " at every false-positive rate"
         return (
-            f"Tier I: μ alone describes the guarantee{rates}. Its regret, the largest distance "
-            f"between its trade-off curve and that of the run, is {regret}, at most "
-            f"{REGRET_LIMIT:g}."
+            f"Tier I: μ alone describes the guarantee{rates}. Its regret is {regret}, at most "
+            f"{REGRET_LIMIT:g}: for every attacker whom μ allows there is one of the run whose two "
+            "error rates are larger by no more than that."
         )
     return (
         f"Tier II: the regret of μ{rates} is {regret}, above {REGRET_LIMIT:g}. μ alone overstates "

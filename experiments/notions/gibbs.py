@@ -1,6 +1,6 @@
 r"""Gibbs classifiers with bounded losses (Ying2024, Remark 4).
 
-A *Gibbs head* is one linear classifier drawn from :math:`q_w \propto \pi_w e^{-\beta \bar R(w)}`,
+A *Gibbs head* is one linear classifier drawn from :math:`q_w \propto e^{-\beta \bar R(w)}`,
 where the candidates w are public and :math:`\bar R` is the mean of a bounded loss over the private
 records. One exact draw is also an exponential mechanism, which gives a guarantee:
 :func:`exponential_mechanism_epsilon`.

@@ -71,7 +71,6 @@ TABLES = {
     "table2_published": Source("table2_published", generation.table2_published),
     "table2_gap": Source("table2_gap", generation.table2_gap),
     "fig6": Source("fig6", generation.fig6),
-    "table1_published": Source("table1_published", adaptation.table1_published),
     "table1_gap": Source("table1_gap", adaptation.table1_gap),
     "table1": Source("table1", adaptation.table1),
     "table1_office": Source("table1_office", adaptation.table1_office),

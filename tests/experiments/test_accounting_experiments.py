@@ -224,6 +224,11 @@ def test_curve_of_a_full_profile_is_that_of_the_mechanism():
     delta = stats.norm.cdf(0.5 - epsilon) - np.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
     whole = gdp.curve_of_profile(alpha, epsilon, delta)
     np.testing.assert_allclose(whole, exact, atol=1e-5)
+    # Theorem 2.7: delta(epsilon) = 1 + f*(-e^epsilon), with the convex conjugate f*
+    rates = np.linspace(0, 1, 200_001)
+    slopes = -np.exp(epsilon[::200, None])
+    conjugate = (slopes * rates - stats.norm.cdf(stats.norm.isf(rates) - 1)).max(1)
+    np.testing.assert_allclose(1 + conjugate, delta[::200], atol=1e-5)
     by_zcdp = gdp.curve_of_profile(alpha, epsilon, gdp.zcdp_delta(0.5, epsilon))
     assert (gdp.zcdp_delta(0.5, epsilon) >= delta).all()
     assert (by_zcdp < whole).all()
