@@ -40,6 +40,7 @@ from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Ledger
 from dpswd.accounting.shared_ledger import SharedLedger, statement
 from dpswd.budget.earlier_runs import (
+    EarlierRun,
     PublicFacts,
     find_earlier_runs,
     remember_run,
@@ -444,7 +445,7 @@ class RunBudget(Recorder):
             shared.check_unit(setting.protects)
         if self.target.is_noise_free:
             warnings.warn(NOISE_FREE, PrivacyWarning, stacklevel=2)
-        earlier_runs: dict[str, Path] = {}
+        earlier_runs: dict[str, EarlierRun] = {}
         if setting.public_facts is not None:
             earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
             warn_of_earlier_runs(setting.public_facts, earlier_runs.values())

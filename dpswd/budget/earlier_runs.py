@@ -1,7 +1,10 @@
-"""Search for earlier runs with the same public facts.
+"""Search for earlier runs that may have read the same records.
 
-The budgets of runs on the same records add up. Only public facts are compared: the number of
-records, their shape and their classes. Nothing of a record is stored.
+The budgets of runs on the same records add up. Only public facts are compared. Runs that read as
+many records may have read the same ones: the shape, the columns and the names of the classes differ
+where one run resized images or left columns out. The number of records of a data set says nothing
+of the number of its persons, so that between a run that counts persons and one that counts records,
+shape and classes are compared. Nothing of a record is stored.
 """
 
 import contextlib
@@ -50,14 +53,9 @@ class PublicFacts:
         return cls(header["sample_size"], tuple(header["shape"]), tuple(header["classes"]), unit)
 
     def may_be_of(self, other: "PublicFacts") -> bool:
-        """Return whether two runs with these facts may have read the same records.
-
-        The number of records of a data set says nothing of the number of persons.
-        """
-        if (self.shape, self.classes) != (other.shape, other.classes):
-            return False
+        """Return whether two runs with these facts may have read the same records."""
         if self.is_by_person != other.is_by_person:
-            return True
+            return (self.shape, self.classes) == (other.shape, other.classes)
         return self.n_records == other.n_records
 
     @property
@@ -69,16 +67,35 @@ class PublicFacts:
         """Return what the header of a ledger states, besides ``sample_size``."""
         return {"shape": list(self.shape), "classes": list(self.classes)}
 
-    def __str__(self) -> str:
+    @property
+    def number(self) -> str:
+        """The number of records, or of persons, in words."""
+        if self.is_by_person:
+            return f"as many persons: {self.n_records:,}"
+        return f"as many records: {self.n_records:,}"
+
+    @property
+    def form(self) -> str:
+        """Shape and classes in words."""
         classes = f" in {len(self.classes)} classes" if self.classes else ""
-        records = f"records of shape {self.shape}{classes}"
-        if self.is_by_person:  # the other runs may count records
-            return records
-        return f"{self.n_records:,} {records}"
+        return f"the same public facts: records of shape {self.shape}{classes}"
 
 
-# Directories of the runs of this process that made a release, by their identifiers.
-_runs_of_process: dict[PublicFacts, dict[str, Path]] = {}
+@dataclass(frozen=True)
+class EarlierRun:
+    """A run that has made a release.
+
+    Attributes:
+        path: Its directory.
+        public_facts: Those of its records.
+    """
+
+    path: Path
+    public_facts: PublicFacts
+
+
+# Runs of this process that made a release, by their identifiers.
+_runs_of_process: dict[str, EarlierRun] = {}
 
 
 def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
@@ -86,13 +103,13 @@ def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
 
     It is remembered even if its directory is removed.
     """
-    _runs_of_process.setdefault(facts, {})[run_id] = run_dir
+    _runs_of_process[run_id] = EarlierRun(run_dir, facts)
 
 
 def find_earlier_runs(
     facts: PublicFacts, run_dir: Path, accounted: Collection[str]
-) -> dict[str, Path]:
-    """Return the directories of earlier runs with the same public facts.
+) -> dict[str, EarlierRun]:
+    """Return the earlier runs that may have read the same records.
 
     The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir`` and those of
     this process.
@@ -102,47 +119,62 @@ def find_earlier_runs(
         run_dir: Its directory; the directories beside it are searched.
         accounted: Identifiers of runs whose budget is that of the new run, in a shared ledger.
     """
-    directories_by_id = _runs_beside(run_dir, facts)
-    for earlier, directories_of_process in _runs_of_process.items():
-        if earlier.may_be_of(facts):
-            directories_by_id |= directories_of_process
-    for run_id in accounted:
-        directories_by_id.pop(run_id, None)
-    return directories_by_id
+    runs_by_id = _runs_beside(run_dir) | _runs_of_process
+    return {
+        run_id: run
+        for run_id, run in runs_by_id.items()
+        if run_id not in accounted and run.public_facts.may_be_of(facts)
+    }
 
 
-def warn_of_earlier_runs(facts: PublicFacts, directories: Collection[Path]) -> None:
-    """Warn that earlier runs had the same public facts, if there are any."""
-    names = [str(path) for path in sorted(set(directories))]
-    if not names:
+def warn_of_earlier_runs(facts: PublicFacts, runs: Collection[EarlierRun]) -> None:
+    """Warn of earlier runs that may have read the same records, if there are any.
+
+    Args:
+        facts: Public facts of the records of the new run.
+        runs: The runs of :func:`find_earlier_runs`.
+    """
+    if not runs:
         return
-    noun = "An earlier run"
-    if len(names) > 1:
-        noun = f"{len(names)} earlier runs"
-    if len(names) > _MOST_NAMES:
-        names = [*names[:_MOST_NAMES], "..."]
+    alike = {run.path for run in runs if run.public_facts.is_by_person == facts.is_by_person}
+    others = {run.path for run in runs} - alike
+    sentences = []
+    if alike:
+        sentences.append(f"{_named(alike)} had {facts.number}.")
+    if others:
+        sentences.append(f"{_named(others)} had {facts.form}.")
     warnings.warn(
-        f"{noun} ({', '.join(names)}) had the same public facts: {facts}. If the records were the "
-        "same, the budgets add up; to keep one budget for all runs, make a file by dpswd ledger "
-        "create, and pass shared_ledger (--shared-ledger).",
+        f"{' '.join(sentences)} If the records were the same, the budgets add up; to keep one "
+        "budget for all runs, make a file by dpswd ledger create, and pass shared_ledger "
+        "(--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
     )
 
 
-def _runs_beside(run_dir: Path, facts: PublicFacts) -> dict[str, Path]:
-    """Return the directories beside ``run_dir`` of runs on such records.
+def _named(directories: Collection[Path]) -> str:
+    """Return the subject of a sentence on earlier runs, with the first directories."""
+    names = [str(path) for path in sorted(directories)]
+    noun = "An earlier run"
+    if len(names) > 1:
+        noun = f"{len(names)} earlier runs"
+    if len(names) > _MOST_NAMES:
+        names = [*names[:_MOST_NAMES], "..."]
+    return f"{noun} ({', '.join(names)})"
 
-    The keys are the identifiers of the runs. Each of them has made a release. Beside a published
-    copy of a run, its own directory is returned.
+
+def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
+    """Return the runs beside ``run_dir`` that have made a release.
+
+    The keys are their identifiers. Beside a published copy of a run, its own directory is returned.
     """
-    directories_by_id: dict[str, Path] = {}
+    runs_by_id: dict[str, EarlierRun] = {}
     for path in sorted(run_dir.parent.glob("*/ledger.jsonl"), key=_is_copy):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
-            if PublicFacts.from_header(header).may_be_of(facts):
-                directories_by_id.setdefault(header["run"], path.parent)
-    return directories_by_id
+            run = EarlierRun(path.parent, PublicFacts.from_header(header))
+            runs_by_id.setdefault(header["run"], run)
+    return runs_by_id
 
 
 def _is_copy(ledger: Path) -> bool:

@@ -458,9 +458,13 @@ def _earlier_runs_caveats(ledger: Ledger) -> list[str]:
     noun = "An earlier run"
     if len(earlier) > 1:
         noun = f"{len(earlier)} earlier runs"
+    counted = ("records", "persons")
+    if ledger.header.get("unit", ONE_RECORD) != ONE_RECORD:
+        counted = ("persons", "records")
     return [
-        f"{noun} ({', '.join(earlier)}) had the same public facts, among them the shape and the "
-        "classes of the records. If the records were the same, all costs add up."
+        f"{noun} ({', '.join(earlier)}) had as many {counted[0]} as this run, or counted "
+        f"{counted[1]} and had records of the same shape and classes. If the records were the "
+        "same, all costs add up."
     ]
 
 

@@ -1,4 +1,4 @@
-"""A run says that an earlier one had the same public facts, and stores nothing of the records."""
+"""A run says that an earlier one had as many records, and stores nothing of the records."""
 
 import shutil
 import warnings
@@ -53,7 +53,7 @@ def test_a_second_run_beside_the_first_is_told(tmp_path, forget):
     text = str(warning.message)
     assert "\n" not in text
     assert str(tmp_path / "runs" / "a") in text
-    assert "40 records of shape (3,) in 3 classes" in text
+    assert "had as many records: 40. If the records were the same" in text
     forget()
     with pytest.warns(PrivacyWarning, match="2 earlier runs"):
         spend(tmp_path / "runs" / "c")
@@ -68,8 +68,8 @@ def test_a_run_is_named_in_place_of_its_published_copies(tmp_path, monkeypatch):
     header = ledger_of(run).header
     facts = earlier_runs.PublicFacts.from_header(header)
     monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
-    directories = earlier_runs.find_earlier_runs(facts, tmp_path / "new", [])
-    assert directories == {header["run"]: run}
+    runs = earlier_runs.find_earlier_runs(facts, tmp_path / "new", [])
+    assert [(run_id, earlier.path) for run_id, earlier in runs.items()] == [(header["run"], run)]
 
 
 def test_the_report_names_earlier_runs(tmp_path, forget):
@@ -82,28 +82,35 @@ def test_the_report_names_earlier_runs(tmp_path, forget):
     assert ledger_of(tmp_path / "b").header["earlier_runs"] == [earlier]
     report, _ = collect(tmp_path / "b")
     (caveat,) = report.caveats
-    assert caveat.startswith(f"An earlier run ({earlier}) had the same public facts")
+    assert caveat.startswith(f"An earlier run ({earlier}) had as many records as this run, or ")
     assert "earlier_runs" not in ledger_of(tmp_path / "a").header
     first, _ = collect(tmp_path / "a")
     assert first.caveats == ()  # control
 
 
 @pytest.mark.usefixtures("quiet")
+def test_another_number_of_records_is_another_data_set(tmp_path, forget):
+    spend(tmp_path / "a")
+    forget()
+    spend(tmp_path / "b", records(X[:-1]))
+
+
 @pytest.mark.parametrize(
     "handle",
     [
-        lambda: records(X[:-1]),
         lambda: PrivateRecords(X[:, :2], Y, classes=range(3)),
         lambda: PrivateRecords(X, Y, classes=range(4)),
         lambda: PrivateRecords(X, Y.numpy().astype(str), classes=["0", "1", "2", "other"]),
         lambda: PrivateRecords(X),
     ],
-    ids=["number", "shape", "number of classes", "names of classes", "no classes"],
+    ids=["shape", "number of classes", "names of classes", "no classes"],
 )
-def test_other_public_facts_are_another_data_set(tmp_path, handle, forget):
+def test_the_same_records_in_another_form_are_told(tmp_path, handle, forget):
+    """Images in another size, and tables with fewer columns, are still the same records."""
     spend(tmp_path / "a")
     forget()
-    spend(tmp_path / "b", handle())
+    with pytest.warns(PrivacyWarning, match="An earlier run .* had as many records: 40"):
+        spend(tmp_path / "b", handle())
 
 
 def of_persons(n_persons, per_unit):
@@ -119,8 +126,30 @@ def test_another_number_of_persons_is_another_data_set(tmp_path, forget):
     forget()
     spend(tmp_path / "b", of_persons(19, per_unit=1))
     forget()
-    with pytest.raises(PrivacyWarning, match="An earlier run"):
+    with pytest.raises(PrivacyWarning, match=r"An earlier run .* had as many persons: 20"):
         spend(tmp_path / "c", of_persons(20, per_unit=1))  # control
+
+
+def test_between_persons_and_records_shape_and_classes_are_compared(tmp_path, forget):
+    spend(tmp_path / "a", of_persons(20, per_unit=2))
+    spend(tmp_path / "b", PrivateRecords(X[:30]))  # control: no classes, and another number
+    forget()
+    with pytest.warns(PrivacyWarning) as caught:
+        spend(tmp_path / "c", records(X[:30], Y[:30]))
+    (warning,) = caught
+    text = str(warning.message)
+    assert f"An earlier run ({tmp_path / 'b'}) had as many records: 30. " in text
+    same_form = "had the same public facts: records of shape (3,) in 3 classes."
+    assert f"An earlier run ({tmp_path / 'a'}) {same_form}" in text
+
+
+def test_the_report_of_persons_names_earlier_runs(tmp_path):
+    spend(tmp_path / "a")
+    with pytest.warns(PrivacyWarning, match="same public facts"):
+        spend(tmp_path / "b", of_persons(20, per_unit=2))
+    report, _ = collect(tmp_path / "b")
+    (caveat,) = report.caveats
+    assert "had as many persons as this run, or counted records" in caveat
 
 
 @pytest.mark.usefixtures("quiet")
