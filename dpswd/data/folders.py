@@ -167,7 +167,7 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
         if folder not in known:
             raise InputError(
                 f"Expected images of {path} in {place}, got {image}; "
-                f"{_remedy_of_folder(folder, folders, options)}."
+                f"{_remedy_of_folder(folder, listing, folders, options)}."
             )
     if options.classes is not None:
         _refuse_classes_without_folder(path, listing, folders)
@@ -176,20 +176,29 @@ def _class_folders(path: Path, listing: _Listing, options: ReadOptions) -> list[
 
 def _refuse_classes_without_folder(path: Path, listing: _Listing, classes: Sequence[str]) -> None:
     """Refuse a stated class without a folder, such as a mistyped name."""
+    for name in _without_folder(listing, classes):
+        raise InputError(
+            f"Expected a folder of the class {name!r} in {path}, got none; correct the name, "
+            "leave the class out, or make an empty folder for it."
+        )
+
+
+def _without_folder(listing: _Listing, classes: Sequence[str]) -> list[str]:
+    """Return the classes that have no folder."""
     known: set[str] = set()
     for name in listing.folders:
         folder = PurePosixPath(name)
         known |= {_composed(folder.as_posix()), _composed(folder.parent.as_posix())}
-    for name in classes:
-        if name not in known:
-            raise InputError(
-                f"Expected a folder of the class {name!r} in {path}, got none; correct the name, "
-                "leave the class out, or make an empty folder for it."
-            )
+    return [name for name in classes if name not in known]
 
 
-def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions) -> str:
-    """Return what to do about an image in a folder that is no class."""
+def _remedy_of_folder(
+    folder: str, listing: _Listing, classes: Sequence[str], options: ReadOptions
+) -> str:
+    """Return what to do about an image in a folder that is no class.
+
+    A class is taken for misspelt only if it has no folder.
+    """
     if options.classes is None:
         return "move it"
     if folder == "." and options.unit is not None:
@@ -198,7 +207,7 @@ def _remedy_of_folder(folder: str, classes: Sequence[str], options: ReadOptions)
         return "put it into the folder of its class"
     if any("," in name for name in classes):
         return 'state each class by itself, as in classes=["a", "b c"] (--classes a "b c")'
-    by_small_letters = {name.lower(): name for name in classes}
+    by_small_letters = {name.lower(): name for name in _without_folder(listing, classes)}
     similar = get_close_matches(folder.lower(), by_small_letters, n=1)
     if similar:
         name = by_small_letters[similar[0]]

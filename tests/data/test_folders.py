@@ -147,6 +147,13 @@ def test_a_misspelt_class_is_shown_with_its_folder(tmp_path):
         read(images, size=4, classes=["Bat", "cats"])
 
 
+def test_a_class_that_has_a_folder_is_not_taken_for_misspelt(tmp_path):
+    names = [f"{'man woman_blond woman_dark'.split()[i % 3]}/{i}.png" for i in range(6)]
+    images = grey_images(tmp_path / "one", dict.fromkeys(names, 0))
+    with pytest.raises(InputError, match=r"got woman_blond/1\.png; move it, or add its class"):
+        read(images, size=4, classes=["man", "woman_dark"])
+
+
 def test_folders_that_are_not_classes_and_options_that_do_not_fit(folder):
     wanted = opened(read(folder, size=4))[1]
     for name in (".ipynb_checkpoints/x.png", "__MACOSX/cats/._1.png", "cats/.thumbs/1.png"):
