@@ -15,6 +15,11 @@ PART = 0.8
 _BYTES_PER_NUMBER = 32
 
 
+# Commands draw as many synthetic records as there are private ones, but at most this number, which
+# is that of MNIST: a file of 47 MB that takes a minute.
+MAX_SYNTHETIC = 60_000
+
+
 def machine_memory() -> float:
     """Return the bytes of physical memory; infinite where the system does not say."""
     try:

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpswd._memory import check_drawing
+from dpswd._memory import MAX_SYNTHETIC, check_drawing
 from dpswd._validate import at_least
 from dpswd.commands._options import (
     CONSTANTS,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.records import PrivateRecords
 
-# As many synthetic records as there are private ones, but at most this number, which is that of
-# MNIST: a file of 47 MB that takes a minute.
-_MAX_SYNTHETIC = 60_000
 _N_NEXT = 10_000  # records in the command that is shown as the next one
 # Synthetic records in which a column that is mostly `other` is noticed, and this part of them.
 _N_EXAMINED = 1000
@@ -71,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="number of synthetic records (default: as many as private ones, at most "
-        f"{_MAX_SYNTHETIC:,})",
+        f"{MAX_SYNTHETIC:,})",
     )
     parser.add_argument(
         "--proportions",
@@ -132,7 +129,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     records = read_records(arguments, constants)
     n = arguments.n
     if n is None:
-        n = min(records.n_entries, _MAX_SYNTHETIC)
+        n = min(records.n_entries, MAX_SYNTHETIC)
     result = generate(
         records,
         directory,

@@ -20,7 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-n",
         type=int,
         metavar="N",
-        help="number of synthetic records (default: as many as private ones, at most 10,000)",
+        help="number of synthetic records (default: that of dpswd generate, at most 10,000 images)",
     )
     parser.add_argument(
         "--proportions",

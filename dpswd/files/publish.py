@@ -18,6 +18,7 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 
 from dpswd._files import atomic_write, check_new
+from dpswd._memory import MAX_SYNTHETIC
 from dpswd._paths import has_absolute_path
 from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
@@ -50,8 +51,8 @@ _OF_OWN_NETWORKS = (
     "from checkpoints/last.ckpt, with report.html, privacy.json and ledger.jsonl."
 )
 
-# Records of a bundle, unless another number is stated.
-MAX_RECORDS = 10_000
+# Images of a bundle, each of which is a file, unless another number is stated.
+MAX_IMAGES = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def publish(
         run_dir: Directory of a run with ``generator.pt`` or ``classifier.pt``, ledger and
             ``privacy.json``. The bundle of a classifier has the classifier and no records.
         out: The new folder.
-        n: Number of synthetic records; by default as many as private ones, at most 10,000.
+        n: Number of synthetic records; by default that of ``dpswd generate``, of images at most
+            10,000.
         proportions: ``"equal"`` or ``"released"``, of the classes; by default, released ones of
             tables and equal ones of images.
         seed: Seed of the records, which is public; by default 0.
@@ -141,13 +143,13 @@ def publish(
             run_dir, n=n, proportions=proportions, seed=seed, generator=generator or None
         )
     _check_weights(model.guarantee_, report, run_dir)
-    if n is None:
-        n = min(report.records.size, MAX_RECORDS)
     paths = _absolute_paths(run_dir / CONFIG)
     partial = out.with_name(f"{out.name}.part-{secrets.token_hex(4)}")
     try:
         if isinstance(model, PrivateGenerator):
             model.random_state = seed or 0
+            if n is None:
+                n = _default_number(report, model)
             contents = _write_records(model, partial, n, proportions)
         else:
             contents = _write_classifier(model, partial)
@@ -318,6 +320,19 @@ def _write_records(
         data_files=data_files,
         files=paths,
     )
+
+
+def _default_number(report: Report, estimator: PrivateGenerator) -> int:
+    """Return how many records a bundle has if no number is stated.
+
+    It is the number of ``dpswd generate``, so that the records are those that were evaluated. Of
+    more images than a bundle holds, it has the first ones.
+    """
+    per_unit = max(int(group.mechanism["per_unit"]) for group in report.releases.groups)
+    most = MAX_SYNTHETIC
+    if len(estimator.generator_.sample_shape) == 3:
+        most = MAX_IMAGES
+    return min(report.records.size * per_unit, most)
 
 
 def _copy(run_dir: Path, folder: Path) -> None:

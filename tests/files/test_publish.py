@@ -5,6 +5,7 @@ import hashlib
 import json
 import shlex
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -374,6 +375,85 @@ def test_a_trained_network_with_random_sensitivity_is_published(tmp_path, monkey
     # by the privacy loss distribution, which is tighter than Renyi accounting here
     assert verification.guarantee.epsilon < stated["epsilon"]
     assert verification.guarantee.method == BY_DISTRIBUTION
+
+
+# The number of records
+
+
+def generate(data, *options):
+    """Generate records in ``run``, and publish them in ``bundle``."""
+    assert main(["generate", str(data), "--delta", "1e-3", "--out", "run", *options]) == 0
+    assert main(["publish", "run", "--out", "bundle"]) == 0
+
+
+def published_images():
+    """The images of the bundle in the order in which they were drawn, and their classes."""
+    folder = Path("bundle/data/train")
+    with (folder / "metadata.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    pixels = np.stack([np.asarray(Image.open(folder / line["file_name"])) for line in lines])
+    return pixels, [line["label"] for line in lines]
+
+
+OF_PERSONS = ("--per-unit", "3", "--unit")
+
+
+@pytest.mark.parametrize(("options", "n"), [((*OF_PERSONS, "folder"), 30), ((), 20)])
+def test_images_of_the_bundle_are_those_of_the_run(options, n, tmp_path, monkeypatch):
+    """Ten persons with two images each, of which three enter, or twenty images."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        person = tmp_path / "photos" / ("cat", "dog")[i % 2] / f"{i % 10}"
+        if not options:
+            person = person.parent
+        person.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)).save(person / f"{i}.png")
+    generate("photos", "--size", "8", "--channels", "1", "--classes", "cat", "dog", *options)
+    pixels, labels = published_images()
+    with np.load("run/synthetic.npz") as synthetic:
+        assert len(pixels) == n
+        assert np.array_equal(pixels, synthetic["data"])
+        assert labels == synthetic["targets"].tolist()
+
+
+@pytest.mark.parametrize(("options", "n"), [((*OF_PERSONS, "person"), 60), ((), 40)])
+@pytest.mark.parametrize("is_table", [True, False])
+def test_rows_of_the_bundle_are_those_of_the_run(is_table, options, n, tmp_path, monkeypatch):
+    """Twenty persons with two rows each, of which three enter, or forty rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = [f"{i // 2},{a:.3f},{b:.3f},{i % 2}" for i, (a, b) in enumerate(rng.random((40, 2)))]
+    (tmp_path / "rows.csv").write_text("\n".join(["person,a,b,sick", *rows]) + "\n")
+    facts = "a: {kind: numeric, low: 0, high: 1}\nb: {kind: numeric, low: 0, high: 1}\n"
+    bounds = "column,low,high\na,0,1\nb,0,1\n"
+    if not options:
+        facts += "person: {kind: integer, low: 0, high: 99}\n"
+        bounds = bounds.replace("\na", "\nperson,0,99\na")
+    (tmp_path / "facts.yaml").write_text(facts)
+    (tmp_path / "bounds.csv").write_text(bounds)
+    stated = ["--columns", "facts.yaml"] if is_table else ["--bounds", "bounds.csv"]
+    generate("rows.csv", *stated, "--target", "sick", "--classes", "0", "1", *options)
+    with open("bundle/data/train.csv") as file:
+        published = list(csv.reader(file))
+    assert len(published) == 1 + n
+    if is_table:
+        with open("run/synthetic.csv") as file:
+            assert published == list(csv.reader(file))
+        return
+    with np.load("run/synthetic.npz") as synthetic:
+        values = np.array([row[:-1] for row in published[1:]], float)
+        assert values == pytest.approx(synthetic["data"])
+        assert [row[-1] for row in published[1:]] == synthetic["targets"].astype(str).tolist()
+
+
+def test_of_many_images_a_bundle_has_the_first_ones(tmp_path, monkeypatch):
+    """Rows are one file, however many there are, and the order of their classes depends on n."""
+    monkeypatch.setattr("dpswd.files.publish.MAX_IMAGES", 10)
+    monkeypatch.chdir(tmp_path)
+    for name, records, n in (("images", images(), 10), ("rows", rows(), 80)):
+        run = fit(tmp_path / name, records)
+        assert publish(run, tmp_path / f"{name}-bundle").n_records == n
 
 
 # The commands
