@@ -100,21 +100,26 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
+    remark = "publish it in a second place, too: it tells this bundle from a forged one"
     if "n_records" in result:
-        print(result["summary"])
-        n_records = f"{result['n_records']:,} synthetic records"
-        if not result["n_records"]:
-            n_records = "a classifier"
-        print(f"Bundle:      {result['bundle']} ({n_records}, {result['n_files']:,} files)")
-        if result["left_out"]:
-            print(f"Left out:    {result['left_out']}")
-        fields = "the intended use"
-        if result["licence"] is None:
-            fields = "license and the intended use"
-        reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
-        print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")
+        _show_new_bundle(result)
+        remark = "it changes with --reseal; publish the one that is shown then"
     print(f"Fingerprint: {result['fingerprint']}")
-    print(
-        "             (publish it in a second place, too: it tells this bundle from a forged one)"
-    )
+    print(f"             ({remark})")
     print(f"Next:        {shlex.join(['dpswd', 'verify', result['bundle']])}")
+
+
+def _show_new_bundle(result: dict[str, Any]) -> None:
+    """Print what a new bundle has, and what is left to fill in."""
+    print(result["summary"])
+    n_records = f"{result['n_records']:,} synthetic records"
+    if not result["n_records"]:
+        n_records = "a classifier"
+    print(f"Bundle:      {result['bundle']} ({n_records}, {result['n_files']:,} files)")
+    if result["left_out"]:
+        print(f"Left out:    {result['left_out']}")
+    fields = "the intended use"
+    if result["licence"] is None:
+        fields = "license (--licence NAME fills it in) and the intended use"
+    reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
+    print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")

@@ -64,7 +64,8 @@ class Bundle:
         n_records: Number of synthetic records; 0 for a classifier.
         n_files: Number of files, the manifest included.
         guarantee: Guarantee of the records.
-        fingerprint: SHA-256 of the manifest; publish it elsewhere, too.
+        fingerprint: SHA-256 of the manifest; :func:`reseal` changes it. Publish the last one
+            elsewhere, too.
         left_out: Why ``config.yaml`` of the run is left out; empty if it is in the bundle, or if
             the run has none.
     """

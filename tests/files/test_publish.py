@@ -475,6 +475,20 @@ def test_the_commands(run, tmp_path, capsys):
     assert fingerprint in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [(), ("--licence", "cc-by-4.0")])
+def test_the_fingerprint_to_publish_is_that_of_the_filled_in_card(options, run, tmp_path, capsys):
+    bundle = tmp_path / "bundle"
+    assert main(["publish", str(run), "--out", str(bundle), "-n", "5", *options]) == 0
+    screen = capsys.readouterr().out
+    assert "changes with --reseal" in screen
+    assert "second place" not in screen
+    assert ("--licence NAME" in screen) == (options == ())
+    assert main(["publish", str(bundle), "--reseal"]) == 0
+    screen = capsys.readouterr().out
+    assert "changes with --reseal" not in screen
+    assert "second place" in screen
+
+
 def test_the_next_command_of_a_folder_with_blanks_can_be_copied(run, tmp_path, capsys):
     bundle = tmp_path / "my bundle"
     assert main(["publish", str(run), "--out", str(bundle), "-n", "5"]) == 0
