@@ -235,6 +235,7 @@ def generate(
         "n_records": records.n_entries,
         "n_synthetic": n,
         "synthetic": drawn,
+        "clouds": clouds,
         "expected": expectation,
         "notices": notices,
         "released": structure.releases_in_words,
@@ -304,7 +305,10 @@ def _write(
 
 def show(result: dict[str, Any]) -> None:
     print(result["in_words"])
-    print(result["expected"])
+    expectation = result["expected"]
+    if result["clouds"] is not None:  # printed before the fit
+        expectation = expectation.removeprefix(f"{result['clouds']}\n")
+    print(expectation)
     for notice in result["notices"]:
         print(notice)
     print(result["released"])

@@ -324,12 +324,15 @@ def test_pictures_of_real_records_are_not_written_to_a_run(capfd, place, monkeyp
         assert "swap SYNTHETIC and TEST" in refused(capfd, *swapped)
 
 
-def test_clouds_are_announced_before_anything_is_spent(capfd, place):
+def test_clouds_are_announced_once_and_before_anything_is_spent(capfd, place):
     folder = pictures(place / "photos")
     capfd.readouterr()
     assert main(["generate", str(folder), *STATED, "--epsilon", "300"]) == 0
-    lines = capfd.readouterr().err.splitlines()
+    printed = capfd.readouterr()
+    lines = printed.err.splitlines()
     (line,) = [line for line in lines if line.startswith("Expect clouds")]
+    assert "Expect clouds" not in printed.out
+    assert "Expect synthetic records" in printed.out
     assert "60 records are too few" in line
     assert "dpswd forecast draws a picture of what to expect, and spends nothing." in lines
     # the run is not started where it cannot be
