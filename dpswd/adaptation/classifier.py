@@ -56,6 +56,7 @@ _NEARLY_ALL = 0.95
 _NEARLY_ALL_GROWTH = 0.1
 # Most classes of which the shares are said.
 _MOST_CLASSES = 5
+_NO_LABELS = "No label of the private records was read, so the accuracy is not known."
 # Part of the source on which its classifier is tested.
 _HELD_OUT = 0.25
 # Nothing is adapted where the signal-to-noise ratio of the mean is below this.
@@ -130,7 +131,7 @@ class TargetClassifier:
             numbers of classes.
         adapted: Whether the method was used; ``False`` for the classifier of the source.
         shift: The shift s of the module's docstring.
-        verdict: One sentence on what was done and why.
+        verdict: What was done and why, in words.
         columns: Names of the columns of a table, by which those of further records are matched;
             of coded columns, where there is a coding.
         examples: First source images as an image map mapped them, for pictures; ``None`` without.
@@ -238,7 +239,7 @@ def adapt(
 def _decide(
     space: SourceSpace, target: SyntheticTarget, rows: Array, shift: float, least_shift: float
 ) -> tuple[bool, str]:
-    """Return whether the method is used, and one sentence on what is done and why.
+    """Return whether the method is used, and what is done and why, in words.
 
     Args:
         space: Coordinates of the source.
@@ -376,16 +377,24 @@ def _mean_square(rows: Array, precision: Array) -> float:
 
 
 def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
-    """Return one sentence on what was done and why."""
-    move = (
-        f"the target's classes lie away from those of the source by {shift:.3g} times the "
-        "distance between classes (mean squares)"
-    )
+    """Return what was done and why, in words."""
+    move = f"moved by {shift:.3g} times the distance between classes (mean squares)"
+    if adapted and least_shift == 0:
+        return (
+            "Adapted: the noise does not hide the mean of the private records, whose classes "
+            f"{move} from the source. {_NO_LABELS}"
+        )
     if adapted:
-        return f"Adapted: {move}."
+        return (
+            f"Adapted: the classes of the private records {move} from the source, and from "
+            f"min_shift={least_shift:g} on the classifier is adapted. {_NO_LABELS}"
+        )
     if signal < LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    return f"Classifier of the source: {move}, less than min_shift={least_shift:g}."
+    return (
+        f"Classifier of the source: the classes of the private records {move} from it, less than "
+        f"min_shift={least_shift:g}."
+    )
 
 
 def _image_network(

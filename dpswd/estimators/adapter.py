@@ -96,7 +96,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
         adapted_: Whether the method was used; ``False`` if the classifier is that of the source,
             trained on its records as they came.
         shift_: Squared displacement of classes, relative to their squared distance.
-        verdict_: One sentence on what was done and why.
+        verdict_: What was done and why, in words.
         synthetic_: Synthetic target records (n_synthetic, ...): images in [0, 1], or vectors
             without the directions that were left out; of a table with facts, coded columns.
         generator_: The fitted :class:`~dpswd.networks.generator.Generator` of the target.

@@ -157,7 +157,7 @@ class Contents:
         Args:
             shape: Shape of a record.
             classes: Names of the classes.
-            verdict: What the adaptation did, in one sentence.
+            verdict: What the adaptation did and why, in words.
             adapted: Whether the classifier is adapted; else it is that of the source.
         """
         intro = _CLASSIFIER_OF_SOURCE

@@ -53,7 +53,8 @@ def test_noise_of_the_mean_is_subtracted_from_the_shift(move):
 @pytest.mark.parametrize(
     ("signal", "min_shift", "verdict"),
     [
-        (9.0, 0.7, "Adapted"),
+        (9.0, 0.7, "from min_shift=0.7 on the classifier is adapted"),
+        (9.0, 0.0, "noise does not hide the mean"),
         (1.9, 0.7, "noise hides the mean"),
         (9.0, 100.0, "less than min_shift=100"),
     ],
@@ -62,7 +63,9 @@ def test_the_verdict_names_the_reason(signal, min_shift, verdict):
     target = synthetic_target([0, 3, 3, 0, 0], signal=signal)
     classifier = adapt(SPACE, target, SOURCE, LABELS, min_shift=min_shift)
     assert verdict in classifier.verdict
-    assert classifier.adapted == (verdict == "Adapted")
+    assert classifier.verdict.startswith("Adapted") == classifier.adapted
+    assert ("the accuracy is not known" in classifier.verdict) == classifier.adapted
+    assert classifier.adapted == (signal > 2 and classifier.shift >= min_shift)
     plain = LogisticRegression(max_iter=300).fit(SOURCE, LABELS)
     is_plain = np.array_equal(classifier.predict_proba(SOURCE), plain.predict_proba(SOURCE))
     assert is_plain != classifier.adapted
