@@ -18,6 +18,7 @@ Where several processes work together, rank 0 keeps the run directory
 
 import dataclasses
 import hashlib
+import math
 import secrets
 import threading
 import warnings
@@ -528,17 +529,30 @@ class RunBudget(Recorder):
             "plan": [part.to_dict() for part in plan.parts],
         }
 
-    def spent_epsilon(self) -> float:
-        """Return an upper bound of the epsilon that is spent so far.
+    @property
+    def planned_epsilon(self) -> float:
+        """Epsilon of the whole plan, which the run costs even if it stops early.
 
-        After the first release, those of all parts of the plan but the last count as made.
+        Raises:
+            InputError: If no run has been started.
+        """
+        epsilon = self._opened_state.guarantee.epsilon
+        return math.inf if epsilon is None else epsilon
+
+    def spent_epsilon(self) -> float:
+        """Return an upper bound of the epsilon of the releases so far.
+
+        The number is for a line about the progress only. A run costs its whole plan even if it
+        stops early, since the decision to stop may depend on the releases: ``statement().guarantee``
+        has the numbers to publish. After the first release, those of all parts of the plan but the
+        last count as made.
         """
         if self.n_releases == 0:
             return 0.0
         return self.plan.epsilon_after(self._n_made[self.mechanism])
 
     def spent_by_accountant(self) -> dict[str, float]:
-        """Return an upper bound of the epsilon that is spent so far, by each accountant.
+        """Return :meth:`spent_epsilon` by each accountant.
 
         The dictionary is empty without subsampling, where the accountants hardly differ. An
         accountant without a bound is left out.

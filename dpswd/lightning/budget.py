@@ -115,6 +115,8 @@ class PrivacyBudget(L.Callback):
             self._handed_over = _Source(None, sample_size, n_releases)
         self.shared_ledger = shared_ledger
         self.run_dir: Path | None = None if run_dir is None else Path(run_dir)
+        # Of the releases so far while the run trains; of its whole plan after the last step, and
+        # before the first step of a resumed run.
         self.epsilon = 0.0
         # Called before the ledger is written; dpswd fit writes config.yaml by it.
         self.before_ledger: Callable[[], None] | None = None
@@ -255,8 +257,12 @@ class PrivacyBudget(L.Callback):
             self.run_dir = Path(trainer.default_root_dir)
         has_releases = bool(_modules_of(pl_module, Releasing))
         self.is_unprotected = self._target.is_noise_free and not has_releases
-        if is_resumed and not self.is_unprotected:  # also where no step is left to train
+        self.epsilon = 0.0
+        if self.is_unprotected:
+            self.epsilon = math.inf
+        elif is_resumed:  # also where no step is left to train
             self._budget.read(self._setting(_Source(None, 0, 0)))
+            self.epsilon = self._budget.planned_epsilon
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
@@ -350,11 +356,10 @@ class PrivacyBudget(L.Callback):
         n_steps = trainer.estimated_stepping_batches
         if self._is_used_up and trainer.global_step < n_steps < math.inf:
             say(self._line_of_end(f"step {trainer.global_step} of {n_steps}"))
-        if self._budget.keeps_ledger:
-            self.epsilon = self.statement().guarantee.epsilon or 0.0
-            if self.n_releases < self.plan.n_releases:
-                count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
-                say(f"The run made {count}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
+        self.epsilon = self._budget.planned_epsilon
+        if self._budget.keeps_ledger and self.n_releases < self.plan.n_releases:
+            count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
+            say(f"The run made {count}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""
@@ -365,6 +370,7 @@ class PrivacyBudget(L.Callback):
     ) -> None:
         """Write ``privacy.json`` when a run breaks off."""
         with contextlib.suppress(DpswdError):  # report the original exception
+            self.epsilon = self._budget.planned_epsilon
             self._budget.write_statement()
         self._budget.close()
 

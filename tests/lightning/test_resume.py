@@ -193,6 +193,28 @@ def test_a_checkpoint_states_no_fewer_releases_than_the_one_it_came_from(tmp_pat
     assert state_of(tmp_path / "early.ckpt") == state_of(tmp_path / "late.ckpt") == wanted
 
 
+def test_epsilon_of_a_resumed_run_is_never_less_than_what_it_has_spent(tmp_path):
+    seen = []
+    watch = Calls("on_train_batch_start", lambda module: seen.append(module.trainer.budget.epsilon))
+    with pytest.raises(RuntimeError, match="crash"):
+        trainer(tmp_path, callbacks=[watch]).fit(Mine(fail_at=3), loader())
+    assert seen[0] == 0  # of a new run
+    seen.clear()
+    made, _ = resume(checkpoint_at(tmp_path, 3), callbacks=[watch])
+    agree(tmp_path, STEPS)
+    epsilon = privacy(tmp_path)["epsilon"]
+    assert seen[0] == made.budget.epsilon == epsilon > 4.9  # the run costs its plan
+    again, _ = resume(checkpoint_at(tmp_path, STEPS))  # no step is left to train
+    assert again.budget.epsilon == epsilon
+
+
+def test_epsilon_of_a_run_that_breaks_off_is_that_of_its_plan(tmp_path):
+    run = trainer(tmp_path)
+    with pytest.raises(RuntimeError, match="crash"):
+        run.fit(Mine(fail_at=1), loader())
+    assert run.budget.epsilon == privacy(tmp_path)["epsilon"] > 4.9
+
+
 def test_a_checkpoint_needs_a_budget_and_the_ledger_of_its_run(tmp_path):
     """Otherwise weights that cost epsilon 50 would be stated to cost 0.1."""
     _, checkpoint = finished(tmp_path / "dear", epsilon=50.0)

@@ -43,6 +43,7 @@ def test_module_without_release_is_trained_without_a_budget_only(tmp_path):
     with pytest.warns(PrivacyWarning, match="NOT PRIVATE: the module makes no release"):
         fit, _, budget = fit_unprotected(tmp_path / "free", math.inf)
     assert budget.is_unprotected
+    assert budget.epsilon == math.inf
     assert not (tmp_path / "free" / "ledger.jsonl").exists()
     fit.save_checkpoint(tmp_path / "last.ckpt")
     checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
