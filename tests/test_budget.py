@@ -193,7 +193,7 @@ def test_the_directory_of_a_run_is_refused_before_records_are_read(tmp_path, mon
     spend(tmp_path)
     monkeypatch.setattr("dpswd.budget.budget.check_same_records", None)
     for use in (lambda: Budget.check_free(tmp_path), lambda: budget(records(), tmp_path)):
-        with pytest.raises(InputError, match=r"ledger\.jsonl"):
+        with pytest.raises(InputError, match=r"ledger\.jsonl.* by resume=True \(--resume\)\.$"):
             use()
     assert not Budget.is_free(tmp_path)
     assert Budget.is_free(tmp_path / "new")
@@ -308,8 +308,13 @@ def test_a_lost_file_is_not_drawn_again(tmp_path, number):
         ({"delta": 1e-6}, "target_delta"),
         ({"accountant": "rdp"}, "accountant"),
         ({"handle": records(X[:-1])}, "sample_size"),
-        ({"parts": [ClassCounts(3), ClassCovariances(1, 3)]}, "config.yaml"),
-        ({"parts": [*queries()[:2], ClassCovariances(1, 3, row_norm=2.0)]}, "config.yaml"),
+        ({"parts": [ClassCounts(3), ClassCovariances(1, 3)]}, "Expected the releases"),
+        (
+            {"parts": [*queries()[:2], ClassCovariances(1, 3, row_norm=2.0)]},
+            r"Expected sensitivity=.* got sensitivity=.* of that run",
+        ),
+        ({"parts": [*queries()[:2], ClassCounts(3)]}, "Expected name='second moments' for"),
+        ({"n_releases": 2}, "Expected n_releases=1 for .*, got n_releases=2;"),
     ],
 )
 def test_another_plan_is_not_resumed(tmp_path, change, match):

@@ -131,10 +131,15 @@ class Ledger:
         return ledger
 
     @classmethod
-    def check_free(cls, path: Path) -> None:
-        """Raise what :meth:`create` would raise for an existing file, without writing."""
+    def check_free(cls, path: Path, resume: str = "") -> None:
+        """Raise what :meth:`create` would raise for an existing file, without writing.
+
+        Args:
+            path: The file.
+            resume: How to resume the run of the file, for the message.
+        """
         if path.is_file():
-            _check_unused(path, _read(path))
+            _check_unused(path, _read(path), resume)
 
     @classmethod
     def open_existing(cls, path: str | Path) -> Self:
@@ -516,7 +521,7 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _check_unused(path: Path, content: bytes) -> None:
+def _check_unused(path: Path, content: bytes, resume: str = "") -> None:
     """Raise unless a new ledger may replace the content of a file.
 
     It may if the file is empty, or holds an incomplete first line or the ledger of a run without
@@ -529,10 +534,11 @@ def _check_unused(path: Path, content: bytes) -> None:
         has_started_as_ledger = bool(existing.heads) or content[:2] in (b"", b'{"')
         if is_unused and has_started_as_ledger:
             return
+    remedy = "choose another file or directory"
+    if resume:
+        remedy = f"choose another directory for a new run, or resume that one by {resume}"
     raise InputError(
-        f"Expected no ledger at {path}, got an existing file, whose releases stay spent; choose "
-        "another file or directory for a new run, or resume that one (resume=True, --resume, or "
-        "ckpt_path= with a checkpoint of the run)."
+        f"Expected no ledger at {path}, got an existing file, whose releases stay spent; {remedy}."
     )
 
 

@@ -69,6 +69,9 @@ FIXED_SEED = (
     "leave it out."
 )
 
+# How to resume a run of a Budget.
+_RESUME = "resume=True (--resume)"
+
 # Entries of config.yaml that may differ in a resumed run: the name of the records, since their file
 # may have been renamed, and the list of public facts that were taken from the records, since the
 # user may have stated them in the meantime.
@@ -143,6 +146,7 @@ class RunBudget(Recorder):
         target: The budget.
         shared_ledger: Ledger of several runs on the same records, or ``None``.
         check_moment: Called before each release; raises if no release is allowed at this moment.
+        resume: How to resume a run, for messages.
     """
 
     def __init__(
@@ -150,10 +154,12 @@ class RunBudget(Recorder):
         target: Target,
         shared_ledger: str | Path | None = None,
         check_moment: Callable[[], None] | None = None,
+        resume: str = "",
     ) -> None:
         self.target = target
         self.shared_ledger = shared_ledger
         self._check_moment = check_moment
+        self._how_to_resume = resume
         self._setting: RunSetting | None = None
         self._state: RunState | None = None
         self._directory: RunDirectory | None = None  # on rank 0
@@ -435,7 +441,7 @@ class RunBudget(Recorder):
         requests: Sequence[ReleaseRequest],
     ) -> RunState:
         """Calibrate the plan and write the header of the ledger."""
-        directory.check_free()
+        directory.check_free(self._how_to_resume)
         known_runs = set() if shared is None else set(shared.runs)
         _check_weights(setting.weights_from_runs - known_runs)
         plan = Plan.calibrate(requests, self.target, setting.sample_size)
@@ -474,7 +480,7 @@ class RunBudget(Recorder):
             _check_same_settings(own.header, setting.public_facts.to_dict())
         plan = Plan.from_header(own.header)
         if not plan.matches(requests):
-            raise InputError(_other_releases(own.header.get("version")))
+            raise InputError(_other_releases(own.header.get("version"), plan, requests))
         recovered = directory.resume(own, shared, plan, point)
         return self._resumed_state(own, plan, recovered)
 
@@ -663,7 +669,8 @@ class Budget(RunBudget):
         shared_ledger: str | Path | None = None,
         resume: bool = False,
     ) -> None:
-        super().__init__(Target(target_epsilon, target_delta, accountant), shared_ledger)
+        target = Target(target_epsilon, target_delta, accountant)
+        super().__init__(target, shared_ledger, resume=_RESUME)
         check_handle(records)
         if isinstance(queries, Releasing):
             raise InputError(
@@ -694,7 +701,7 @@ class Budget(RunBudget):
     @staticmethod
     def check_free(run_dir: str | Path) -> None:
         """Raise an :class:`InputError` if a directory holds the ledger of a run."""
-        Processes().run_on_rank_0(RunDirectory(Path(run_dir)).check_free)
+        Processes().run_on_rank_0(RunDirectory(Path(run_dir)).check_free, _RESUME)
 
     def _has_reservation(self) -> bool:
         """Return whether the shared ledger has reserved budget for a run in ``run_dir``.
@@ -792,16 +799,19 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, A
         yield name, before, now
 
 
-def _other_releases(version: Any) -> str:
+def _other_releases(version: Any, plan: Plan, requests: Sequence[ReleaseRequest]) -> str:
     """Return why a run that has planned other releases is not resumed.
 
     Args:
         version: Version that the ledger states. Another one may choose and name releases otherwise.
+        plan: The plan in the ledger.
+        requests: The releases that the resumed run needs.
     """
     if version in (None, __version__):
+        planned, requested = plan.first_difference(requests)
         return (
-            "Expected the releases that the interrupted run has planned, got a plan of other ones; "
-            "resume with the settings in its config.yaml."
+            f"Expected {planned}, as in the ledger of the resumed run, got {requested}; resume "
+            "with the settings of that run."
         )
     return (
         f"Expected the releases that dpswd {version} has planned for the interrupted run, got the "

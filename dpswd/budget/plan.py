@@ -255,11 +255,29 @@ class Plan:
         if len(requests) != len(self.parts):
             return False
         for part, request in zip(self.parts, requests, strict=True):
-            planned = dataclasses.replace(part.mechanism, sigma=1.0, noise_free=False)
-            requested = dataclasses.replace(request.mechanism, sigma=1.0)
+            planned, requested = _without_sigma(part, request)
             if planned != requested or part.n_releases != request.n_releases:
                 return False
         return True
+
+    def first_difference(self, requests: Sequence[ReleaseRequest]) -> tuple[str, str]:
+        """Return what is planned and what is requested, where they first differ.
+
+        Both are texts for a message; :meth:`matches` says whether anything differs.
+        """
+        for part, request in zip(self.parts, requests, strict=False):
+            planned, requested = _without_sigma(part, request)
+            if type(planned) is not type(requested):
+                return planned.description, requested.description
+            of_planned = {"n_releases": part.n_releases, **dataclasses.asdict(planned)}
+            of_requested = {"n_releases": request.n_releases, **dataclasses.asdict(requested)}
+            for name, value in of_planned.items():
+                if value != of_requested[name]:
+                    release = f"for {planned.description}"
+                    return f"{name}={value!r} {release}", f"{name}={of_requested[name]!r}"
+        descriptions = [part.mechanism.description for part in self.parts]
+        requested_ones = [request.mechanism.description for request in requests]
+        return f"the releases {descriptions}", f"{requested_ones}"
 
     def account(self) -> PrivacyAccountant:
         """Return an accountant of all planned releases."""
@@ -326,6 +344,14 @@ class Plan:
         """Return an accountant of some releases."""
         groups = [(part.mechanism, self.sample_size, part.n_releases) for part in parts]
         return PrivacyAccountant.from_groups(groups, self.target.accountant)
+
+
+def _without_sigma(
+    part: PlannedReleases, request: ReleaseRequest
+) -> tuple[Mechanism, Mechanism]:
+    """Return the mechanisms of planned and of requested releases, with equal noise."""
+    planned = dataclasses.replace(part.mechanism, sigma=1.0, noise_free=False)
+    return planned, dataclasses.replace(request.mechanism, sigma=1.0)
 
 
 def _without_noise(request: ReleaseRequest) -> PlannedReleases:

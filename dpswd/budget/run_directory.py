@@ -107,9 +107,13 @@ class RunDirectory:
         """Let other processes open the directory."""
         self._lock.release()
 
-    def check_free(self) -> None:
-        """Raise an :class:`InputError` if the directory holds the ledger of a run."""
-        Ledger.check_free(self._ledger_path)
+    def check_free(self, resume: str = "") -> None:
+        """Raise an :class:`InputError` if the directory holds the ledger of a run.
+
+        Args:
+            resume: How to resume the run, for the message.
+        """
+        Ledger.check_free(self._ledger_path, resume)
 
     def has_reserved(self, shared: str | Path) -> bool:
         """Return whether a shared ledger holds the plan of the run in this directory."""

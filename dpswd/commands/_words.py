@@ -19,8 +19,8 @@ _CHECK = re.compile(
 )
 # Words that are joined by underscores, as in batch_size=65; not those in a path.
 _JOINED_WORDS = re.compile(r"(?<![^\s(])[a-z]+(?:_[a-z]+)+(?![\w/\\])")
-# The budget, as Python names it.
-_TARGET = re.compile(r"\btarget_(epsilon|delta|mu)\b")
+# The budget, as Python names it; an option of dpswd fit has its group before the name.
+_TARGET = re.compile(r"(?<![\w.-])target_(epsilon|delta|mu)\b")
 
 _LIGHTNING_GROUPS = {"--shared-ledger": "--privacy.shared_ledger"}
 
@@ -94,7 +94,7 @@ def _same_name(match: re.Match[str]) -> str:
     """Return the option behind an argument of its name, or the match unchanged."""
     option = match[2]
     name = option.split(maxsplit=1)[0].removeprefix("--").replace("-", "_")
-    if name == match["name"]:
+    if name.rpartition(".")[2] == match["name"]:
         return option
     return match[0]
 

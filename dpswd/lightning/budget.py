@@ -46,6 +46,9 @@ UNPROTECTED = (
     "they are; use it on public stand-ins of records only."
 )
 
+# How to resume a training, where no command line says so before.
+_RESUME = "ckpt_path= of trainer.fit, with a checkpoint of it"
+
 P = TypeVar("P", bound=nn.Module)
 
 _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
@@ -194,7 +197,7 @@ class PrivacyBudget(L.Callback):
 
     def _new_budget(self) -> RunBudget:
         """Return the budget of a run that has not started."""
-        return RunBudget(self._target, self.shared_ledger, self._check_moment)
+        return RunBudget(self._target, self.shared_ledger, self._check_moment, _RESUME)
 
     # Hooks of Lightning
 

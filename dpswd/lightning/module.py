@@ -22,7 +22,7 @@ from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
 from dpswd.lightning._plan import records_of
 from dpswd.lightning._trial import check_shape_of, trial
-from dpswd.lightning.budget import budget_of
+from dpswd.lightning.budget import PrivacyBudget, budget_of
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, one_cycle, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss, Release
@@ -183,7 +183,7 @@ class GeneratorModule(KeepsRelease):
             return
         records = _required_records(self.trainer)
         n_classes = self.generator.n_classes
-        plan = plan_slices(len(records), n_classes, _mu_of(self.trainer), self.features.dim)
+        plan = plan_slices(len(records), n_classes, _required_budget(self.trainer).mu, self.features.dim)
         plan = self._choices.changed(plan, len(records))
         self.slices = PrincipalSlices(
             self.features,
@@ -207,10 +207,10 @@ class GeneratorModule(KeepsRelease):
             stored = checkpoint["state_dict"].get(f"slices.{name}")
             if stored is not None and stored.shape != own.shape:
                 raise InputError(
-                    "Expected the budget and the number of records of the run of the checkpoint, "
-                    "got others, for which slices have other sizes; resume with the same "
-                    "target_epsilon and target_delta (--privacy.target_epsilon, "
-                    "--privacy.target_delta) and data."
+                    f"Expected slices of shape {tuple(stored.shape)} as in the checkpoint, got "
+                    f"shape {tuple(own.shape)}, which follows from {_sizes(self.trainer)}; resume "
+                    "with target_epsilon, target_delta, data and model of the run of the "
+                    "checkpoint."
                 )
 
     def on_fit_start(self) -> None:
@@ -539,14 +539,23 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
     return records
 
 
-def _mu_of(trainer: L.Trainer) -> float:
-    """Return the mu of the budget among the callbacks of a trainer."""
+def _required_budget(trainer: L.Trainer) -> PrivacyBudget:
+    """Return the budget among the callbacks of a trainer; refuse a trainer without one."""
     budget = budget_of(trainer)
     if budget is None:
         raise InputError(
             "Expected a PrivacyBudget among the callbacks of the trainer, got none; add one."
         )
-    return budget.mu
+    return budget
+
+
+def _sizes(trainer: L.Trainer) -> str:
+    """Return the numbers that the sizes of slices follow from, for a message."""
+    budget = _required_budget(trainer)
+    return (
+        f"target_epsilon={budget.target_epsilon:g}, target_delta={budget.target_delta:g} and "
+        f"{len(_required_records(trainer)):,} records"
+    )
 
 
 def _adam_in_one_cycle(

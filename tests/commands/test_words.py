@@ -38,6 +38,24 @@ def test_the_budget_is_named_by_its_options():
     assert in_options_of_fit("raise target_delta.") == "raise --privacy.target_delta."
 
 
+@given(
+    name=st.one_of(NAMES, st.sampled_from(["target_epsilon", "target_delta"])),
+    group=st.sampled_from(["privacy", "data", "model.generator"]),
+    value=VALUES,
+    before=PLAIN,
+)
+def test_options_of_fit_that_have_a_group_stay(name, group, value, before):
+    option = f"--{group}.{name}"
+    for sentence in (
+        f"{before} {name} ({option}).",
+        f"{before} {name}={value} ({option}).",
+        f"{before} {option}.",
+    ):
+        assert in_options_of_fit(sentence) == f"{before} {option}."
+    two = f"{before} ({option} 1, {option})."
+    assert in_options_of_fit(two) == two
+
+
 def test_names_of_options_become_options_and_paths_stay():
     names = ["per_unit", "n", "batch_size"]
     assert in_options("Expected n >= 1, got n=0.", names) == "Expected -n >= 1, got 0."

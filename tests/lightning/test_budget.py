@@ -270,6 +270,16 @@ def test_modules_with_releases(tmp_path):
     agree(tmp_path / "b", STEPS)
 
 
+def test_refusals_of_a_directory_with_a_run_are_in_the_words_of_a_trainer(tmp_path):
+    trainer(tmp_path).fit(Mine(), loader())
+    match = r"resume that one by ckpt_path= of trainer\.fit, with a checkpoint of it\.$"
+    with pytest.raises(InputError, match=match):
+        trainer(tmp_path).fit(Mine(), loader())
+    match = rf"Expected n_releases={STEPS} for .*, got n_releases=4; resume with the settings of"
+    with pytest.raises(InputError, match=match):
+        trainer(tmp_path).fit(Mine(), loader(4), ckpt_path=checkpoint_at(tmp_path, 3))
+
+
 def test_a_second_run_in_the_same_directory(tmp_path):
     one, other = trainer(tmp_path), trainer(tmp_path)
     other.callbacks[other.callbacks.index(other.budget)] = (
