@@ -549,9 +549,9 @@ class RunBudget(Recorder):
         """Return an upper bound of the epsilon of the releases so far.
 
         The number is for a line about the progress only. A run costs its whole plan even if it
-        stops early, since the decision to stop may depend on the releases: ``statement().guarantee``
-        has the numbers to publish. After the first release, those of all parts of the plan but the
-        last count as made.
+        stops early, since the decision to stop may depend on the releases. The number to publish is
+        ``statement().guarantee.epsilon``. After the first release, those of all parts of the plan
+        but the last count as made.
         """
         if self.n_releases == 0:
             return 0.0

@@ -346,9 +346,7 @@ class Plan:
         return PrivacyAccountant.from_groups(groups, self.target.accountant)
 
 
-def _without_sigma(
-    part: PlannedReleases, request: ReleaseRequest
-) -> tuple[Mechanism, Mechanism]:
+def _without_sigma(part: PlannedReleases, request: ReleaseRequest) -> tuple[Mechanism, Mechanism]:
     """Return the mechanisms of planned and of requested releases, with equal noise."""
     planned = dataclasses.replace(part.mechanism, sigma=1.0, noise_free=False)
     return planned, dataclasses.replace(request.mechanism, sigma=1.0)

@@ -1,5 +1,6 @@
 """Options of a Trainer that mean something else where releases are real."""
 
+import math
 import warnings
 from typing import Any
 
@@ -15,11 +16,13 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from dpswd.errors import InputError, PrivacyWarning, UtilityWarning
+from dpswd.lightning._plan import batches_per_step
 from dpswd.sampling import ReleaseLoader
 
 __all__ = [
     "refuse_epochs",
     "refuse_trial_run",
+    "warn_of_few_steps",
     "warn_of_idle_early_stopping",
     "warn_of_validation",
 ]
@@ -111,3 +114,42 @@ def warn_of_idle_early_stopping(trainer: L.Trainer) -> None:
             UtilityWarning,
             stacklevel=2,
         )
+
+
+def warn_of_few_steps(
+    trainer: L.Trainer, n_releases: int, *, every: int = 1, after: int = 0
+) -> None:
+    """Say that a training has fewer steps than its planned releases need.
+
+    The steps of a module with manual optimisation are not known, and nothing is said.
+
+    Args:
+        trainer: The trainer.
+        n_releases: Number of planned releases, at most one in a batch of the training loader.
+        every: Batches of the loader per release.
+        after: Batches of the loader before its first release.
+    """
+    n_steps = trainer.estimated_stepping_batches
+    if not trainer.lightning_module.automatic_optimization or not 0 < n_steps < math.inf:
+        return
+    per_step = batches_per_step(trainer)
+    n_batches = int(min(trainer.num_training_batches, n_steps * per_step))  # of an epoch
+    n_epochs, n_further = divmod(int(n_steps), math.ceil(n_batches / per_step))
+    n_reached = n_epochs * _n_releases_in(n_batches, every, after)
+    n_reached += _n_releases_in(n_further * per_step, every, after)
+    if n_reached >= n_releases:
+        return
+    options = "trainer.max_epochs or trainer.limit_train_batches"
+    if n_steps == trainer.max_steps:
+        options = "trainer.max_steps"
+    warnings.warn(
+        f"The training ends at step {int(n_steps)}, after {n_reached} of {n_releases} planned "
+        f"releases, and the whole plan is counted. Raise {options}, or lower n_releases.",
+        UtilityWarning,
+        stacklevel=2,
+    )
+
+
+def _n_releases_in(n_batches: int, every: int, after: int) -> int:
+    """Return the number of releases in the first batches of an epoch."""
+    return max(0, math.ceil((n_batches - after) / every))

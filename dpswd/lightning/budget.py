@@ -29,6 +29,7 @@ from dpswd.errors import BudgetExceededError, DpswdError, InputError, PrivacyWar
 from dpswd.lightning._options import (
     refuse_epochs,
     refuse_trial_run,
+    warn_of_few_steps,
     warn_of_idle_early_stopping,
     warn_of_validation,
 )
@@ -283,6 +284,8 @@ class PrivacyBudget(L.Callback):
         source = self._source(trainer, losses)
         if source.records is not None:
             warn_of_idle_early_stopping(trainer)
+        if losses and not self._target.is_noise_free:
+            warn_of_few_steps(trainer, source.n_releases, every=source.every, after=source.after)
         modules: list[tuple[Releasing[Any], int]] = [(query, 1) for query in queries]
         modules += [(loss, source.n_releases) for loss in losses]
         self._budget.open(self._setting(source), modules)
@@ -474,7 +477,9 @@ class PrivacyBudget(L.Callback):
                     f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; "
                     f"make it equal."
                 )
-        return _Source(loader.records, len(loader.records), loader.n_releases)
+        return _Source(
+            loader.records, len(loader.records), loader.n_releases, loader.every, loader.after
+        )
 
     def _setting(self, source: "_Source") -> RunSetting:
         """Return what the run reads, and where it is written."""
@@ -498,11 +503,15 @@ class _Source:
         records: The records; ``None`` for tensors that are handed over.
         sample_size: Number N of records; of units, where units are stated.
         n_releases: Number T of releases.
+        every: Batches of the loader per release.
+        after: Batches of the loader before its first release.
     """
 
     records: PrivateRecords | None
     sample_size: int
     n_releases: int
+    every: int = 1
+    after: int = 0
 
 
 def budget_of(trainer: L.Trainer) -> PrivacyBudget | None:

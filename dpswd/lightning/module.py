@@ -183,7 +183,8 @@ class GeneratorModule(KeepsRelease):
             return
         records = _required_records(self.trainer)
         n_classes = self.generator.n_classes
-        plan = plan_slices(len(records), n_classes, _required_budget(self.trainer).mu, self.features.dim)
+        mu = _required_budget(self.trainer).mu
+        plan = plan_slices(len(records), n_classes, mu, self.features.dim)
         plan = self._choices.changed(plan, len(records))
         self.slices = PrincipalSlices(
             self.features,

@@ -46,7 +46,7 @@ from dpswd import (
 from dpswd._provenance import seen_runs
 from dpswd.accounting.ledger import Ledger
 from dpswd.accounting.shared_ledger import SharedLedger
-from dpswd.errors import DpswdError, LedgerError
+from dpswd.errors import DpswdError, LedgerError, UtilityWarning
 from dpswd.report.render import write_report
 
 WHOLE = ProjectionMechanism(
@@ -130,7 +130,8 @@ def test_a_fixed_noise_seed_is_said_first(tmp_path, seed):
 
 
 def test_a_run_that_stops_early_costs_its_plan(tmp_path):
-    trainer(tmp_path, max_steps=2).fit(Mine(), loader())
+    with pytest.warns(UtilityWarning, match=f"after 2 of {STEPS} planned releases"):
+        trainer(tmp_path, max_steps=2).fit(Mine(), loader())
     facts = privacy(tmp_path)
     assert (facts["releases_made"], facts["planned_releases"], written(tmp_path)) == (2, STEPS, 2)
     assert facts["epsilon"] > 0.99 * 5 > account(ledger_of(tmp_path).groups()).get_epsilon(1e-5)

@@ -274,7 +274,7 @@ def test_resuming_whitened_rows_with_another_budget_is_refused(tmp_path):
     trainer(tmp_path, max_steps=2).fit(whitened_module(), datamodule=PrivateDataModule("digits"))
     options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
     other = trainer(tmp_path, epsilon=2.0, max_steps=4)
-    with pytest.raises(InputError, match="follows from target_epsilon=2, .* and 1,438 records"):
+    with pytest.raises(InputError, match=r"follows from target_epsilon=2, .* and 1,438 records"):
         other.fit(whitened_module(), datamodule=PrivateDataModule("digits"), **options)
     assert ledger_of(tmp_path).n_releases == 3
 

@@ -1,5 +1,8 @@
 """Options of a Trainer that mean something else where releases are real."""
 
+import re
+import warnings
+
 import pytest
 import torch
 from factories import (
@@ -44,6 +47,37 @@ def test_a_trial_run_without_noise_is_allowed(tmp_path):
     run = trainer(tmp_path, fast_dev_run=True, budget=PrivacyBudget(float("inf"), 1e-5))
     run.fit(Mine(), loader())
     assert run.global_step == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "every", "words"),
+    [
+        ({"max_steps": 2}, 1, f"after 2 of {STEPS} .* Raise trainer.max_steps, or"),
+        ({"max_steps": 2, "accumulate_grad_batches": 2}, 1, f"after 4 of {STEPS} "),
+        ({"max_steps": 4}, 3, f"after 2 of {STEPS} "),
+        ({"max_epochs": 2, "limit_train_batches": 2}, 1, "after 4 of .*trainer.limit_train_batch"),
+        ({"max_steps": STEPS}, 1, None),
+        ({"max_steps": 3, "accumulate_grad_batches": 2}, 1, None),
+        ({"max_steps": 3 * STEPS - 2}, 3, None),  # the last release needs one step
+        ({"max_epochs": 3, "limit_train_batches": 2}, 1, None),
+        ({"max_steps": -1, "max_epochs": -1}, 1, None),
+    ],
+)
+def test_too_few_steps_are_said_before_the_first_release(tmp_path, changes, every, words):
+    messages = []  # with the number of releases at their time
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UtilityWarning)
+        warnings.showwarning = lambda text, *_: messages.append((str(text), written(tmp_path)))
+        trainer(tmp_path, **changes).fit(Mine(), loader(every=every))
+    if words is None:
+        assert messages == []
+        assert written(tmp_path) == STEPS
+        return
+    ((text, n_before),) = messages
+    assert re.search(words, text)
+    assert n_before is None  # before there is a ledger
+    n_reached = int(re.search(r"after (\d+) of", text)[1])
+    assert written(tmp_path) == n_reached < STEPS
 
 
 class Validates(Mine):
@@ -112,7 +146,7 @@ def test_early_stopping_in_one_epoch_is_said_to_stop_nothing(tmp_path):
         trainer(tmp_path, callbacks=[stop]).fit(Mine(), loader())
     # Control: it looks at the end of each epoch. A warning is an error in the tests.
     epochs = trainer(tmp_path / "epochs", callbacks=[stop], limit_train_batches=2, max_epochs=2)
-    epochs.fit(Mine(), loader())
+    epochs.fit(Mine(), loader(4))
 
 
 @pytest.mark.filterwarnings("ignore:EarlyStopping looks")
