@@ -236,22 +236,24 @@ def _save_samples(images: Any, path: Path, notice: str) -> None:
         notice: ``NOT PRIVATE`` and why, which the file states; empty for a private run.
     """
     from dpswd._arrays import as_records
-    from dpswd.files.pictures import mark_picture, save_grid
+    from dpswd._png import mark_picture
+    from dpswd.files.pictures import save_grid
 
     records, _ = as_records(images[:_N_SHOWN])
     save_grid(records, path, _N_COLUMNS)
-    mark_picture(path, notice)
+    mark_picture(path, notice, of_releases=True)
 
 
 def _save_columns(source: Any, adapter: "PrivateAdapter", columns: Any, path: Path) -> None:
     """Write a picture of the columns of the source and of the synthetic target."""
     import numpy as np
 
-    from dpswd.files.pictures import mark_picture, save_columns
+    from dpswd._png import mark_picture
+    from dpswd.files.pictures import save_columns
 
     parts = {"source": source, "synthetic target": np.asarray(adapter.synthetic_)}
     save_columns(path, parts, columns)
-    mark_picture(path, adapter.guarantee_.notice)
+    mark_picture(path, adapter.guarantee_.notice, of_releases=True)
 
 
 def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None:
@@ -262,7 +264,8 @@ def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None
     import torch
 
     from dpswd._arrays import as_records
-    from dpswd.files.pictures import mark_picture, save_rows
+    from dpswd._png import mark_picture
+    from dpswd.files.pictures import save_rows
     from dpswd.records import floats
 
     synthetic, _ = as_records(adapter.synthetic_[:_N_COLUMNS])
@@ -271,7 +274,7 @@ def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None
         rows["source, adapted"] = torch.from_numpy(adapter.classifier_.examples)
     rows["synthetic target"] = floats(synthetic)
     save_rows(rows, path)
-    mark_picture(path, adapter.guarantee_.notice)
+    mark_picture(path, adapter.guarantee_.notice, of_releases=True)
 
 
 def show(result: dict[str, Any]) -> None:

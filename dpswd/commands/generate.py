@@ -279,8 +279,9 @@ def _write(
         n: Number of synthetic records.
         proportions: Of their classes.
     """
+    from dpswd._png import mark_picture
     from dpswd.files.export import export
-    from dpswd.files.pictures import mark_picture, save_columns, save_samples
+    from dpswd.files.pictures import save_columns, save_samples
     from dpswd.report.render import write_report
 
     directory = path.parent
@@ -291,13 +292,13 @@ def _write(
     files = ["generator.pt", path.name]
     if len(records.shape) == 3:
         save_samples(estimator.generator_, directory / "samples.png")
-        mark_picture(directory / "samples.png", notice)
+        mark_picture(directory / "samples.png", notice, of_releases=True)
         files.append("samples.png")
     elif records.bounds is not None:
         parts = {"synthetic": records.layout.numbers(synthetic)}
         layout = records.layout
         save_columns(directory / "columns.png", parts, layout.columns, layout.table)
-        mark_picture(directory / "columns.png", notice)
+        mark_picture(directory / "columns.png", notice, of_releases=True)
         files.append("columns.png")
     write_report(directory)  # last, since it shows the pictures
     return [*files, "report.html"]

@@ -21,6 +21,7 @@ from dpswd._frames import as_pandas
 from dpswd._keys import is_rounded, label_key
 from dpswd._labels import is_missing
 from dpswd._layout import Array, Layout, column_order
+from dpswd._png import mark_picture
 from dpswd._progress import say, working
 from dpswd._validate import at_least, nonnegative
 from dpswd.adaptation.classifier import MIN_SHIFT, SyntheticTarget, TargetClassifier, adapt
@@ -30,7 +31,7 @@ from dpswd.columns import Coding, Table
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.files.classifiers import read_classifier, write_classifier
-from dpswd.files.pictures import mark_picture, save_columns, save_grid
+from dpswd.files.pictures import save_columns, save_grid
 from dpswd.records import PrivateRecords
 from dpswd.units import Units, without_units
 
@@ -296,7 +297,7 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             path = directory / "columns.png"
             rows = self._target.records
             save_columns(path, {"synthetic target": rows}, self._columns)
-        mark_picture(path, self.guarantee_.notice)
+        mark_picture(path, self.guarantee_.notice, of_releases=True)
 
     def save(self, path: str | Path) -> None:
         """Write the classifier to one file, which :meth:`load` reads.

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from dpswd._labels import class_array
 from dpswd._layout import Layout
 from dpswd._memory import check_drawing, check_record_size
+from dpswd._png import mark_picture
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, positive, real
 from dpswd.errors import InputError
@@ -21,7 +22,7 @@ from dpswd.features.jitter import AMOUNTS as JITTER
 from dpswd.features.jitter import check_amounts
 from dpswd.features.shapes import INKS
 from dpswd.files.generators import read_generator, write_generator
-from dpswd.files.pictures import mark_picture, save_columns, save_samples
+from dpswd.files.pictures import save_columns, save_samples
 from dpswd.mixture.forecast import forecast
 from dpswd.mixture.structure import Structure
 from dpswd.networks.generator import Generator, draw_in_layout, seeded
@@ -255,7 +256,7 @@ class PrivateGenerator(OneShot):
         with seeded(0):
             if len(generator.sample_shape) == 3:
                 save_samples(generator, directory / "samples.png")
-                mark_picture(directory / "samples.png", notice)
+                mark_picture(directory / "samples.png", notice, of_releases=True)
                 return
             layout = generator.layout
             if layout is None or (layout.table is None and self.bounds is None):
@@ -264,7 +265,7 @@ class PrivateGenerator(OneShot):
             records = draw_in_layout(generator, labels, 1.0)
         path = directory / "columns.png"
         save_columns(path, {"synthetic": layout.numbers(records)}, layout.columns, layout.table)
-        mark_picture(path, notice)
+        mark_picture(path, notice, of_releases=True)
 
     def save(self, path: str | Path) -> None:
         """Write the generator to one file, which :meth:`load` reads.

@@ -1,9 +1,7 @@
 """Pictures of records: grids of images, histograms of columns."""
 
 import math
-import struct
 import textwrap
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from dpswd.networks.generator import Generator, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["mark_picture", "save_columns", "save_grid", "save_rows", "save_samples"]
+__all__ = ["save_columns", "save_grid", "save_rows", "save_samples"]
 
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
 _N_SAMPLES = 10  # images of each class, and rows without classes
@@ -50,20 +48,6 @@ _COLOURS = {
 _AS_IT_IS = {"parse_math": False}
 # Part of the values in one bin of a histogram, from which on its axis is logarithmic.
 _MOST_IN_A_BIN = 0.8
-_HEADER = 33  # bytes of a PNG file before the first chunk that may be added: signature and IHDR
-
-
-def mark_picture(path: Path, notice: str) -> None:
-    """Write a sentence into a PNG file, as its text ``Comment``.
-
-    An empty sentence has no effect.
-    """
-    if not notice:
-        return
-    content = path.read_bytes()
-    text = b"tEXtComment\0" + notice.encode("latin-1")
-    chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
-    atomic_write(path, content[:_HEADER] + chunk + content[_HEADER:])
 
 
 def save_grid(

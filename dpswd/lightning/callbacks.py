@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from dpswd._png import mark_picture
 from dpswd._progress import say
 from dpswd._validate import at_least
 from dpswd.accounting.guarantee import Guarantee
@@ -22,7 +23,7 @@ from dpswd.adaptation.space import SourceSpace
 from dpswd.errors import InputError
 from dpswd.files.classifiers import check_networks, write_classifier
 from dpswd.files.generators import check_writable, write_generator
-from dpswd.files.pictures import mark_picture, save_grid, save_rows, save_samples
+from dpswd.files.pictures import save_grid, save_rows, save_samples
 from dpswd.lightning._plan import records_of
 from dpswd.lightning._trial import in_evaluation
 from dpswd.lightning.adaptation import AdaptationModule
@@ -169,7 +170,9 @@ class SampleGrid(L.Callback):
     ``sample_images()`` instead. It takes no argument and returns images (n, channels, h, w) in
     [0, 1], or a dictionary of such images by the names of the rows of the picture. It is called in
     evaluation mode and without gradients, and leaves the random state of torch as it is.
-    ``AdaptationModule`` has one, of source images before and after the adapter.
+    ``AdaptationModule`` has one, of source images before and after the adapter. The report of the
+    run asks its reader to check a picture of ``sample_images()``, or of a generator of your own,
+    for private records.
 
     Every logger whose ``experiment`` has ``add_image``, as that of ``TensorBoardLogger``, receives
     the picture as ``samples``. The file is written with any logger, and without one.
@@ -228,7 +231,7 @@ class SampleGrid(L.Callback):
         has_picture = _save_picture(module, path)
         if not has_picture:
             return
-        mark_picture(path, _notice(trainer))
+        mark_picture(path, _notice(trainer), of_releases=_is_drawn_by_library(module))
         for logger in trainer.loggers:
             _show_picture(logger, path, trainer.global_step)
 
@@ -248,6 +251,18 @@ def _name_classes(trainer: L.Trainer, module: Any) -> None:
 def _draws_images(module: L.LightningModule) -> bool:
     """Return whether a module has the method ``sample_images``."""
     return callable(getattr(module, "sample_images", None))
+
+
+def _is_drawn_by_library(module: Any) -> bool:
+    """Return whether only code of this library draws the picture of a module.
+
+    A module's own ``sample_images`` may return anything, private records included, and so may a
+    network of a user.
+    """
+    if _draws_images(module):
+        return False
+    kinds = {type(part).__module__.partition(".")[0] for part in module.generator.modules()}
+    return kinds <= {"dpswd", "torch"}
 
 
 def _save_picture(module: Any, path: Path) -> bool:

@@ -48,6 +48,7 @@ from dpswd.report.run_files import (
     read_evaluation,
     read_pictures,
     read_privacy,
+    unchecked,
 )
 
 # False-positive rate of the attacker in the first sentence of the report.
@@ -78,11 +79,16 @@ NOTHING_PROTECTED = "Nothing: the run is not private."
 DECLARED = "The run declares it so in privacy.json."
 OTHER_PUBLIC_FACTS = "The settings, and all that was released."
 PUBLISHABLE = (
-    "May be published: ledger.jsonl, privacy.json, releases/, the reports, generator.pt or "
+    "May be published: ledger.jsonl, privacy.json, releases/, {reports}generator.pt or "
     "classifier.pt, weights in checkpoints, and everything that is computed from the releases, "
-    "such as synthetic records and samples.png. Keep to yourself: the records, everything that is "
+    "such as synthetic records{pictures}. {check}Keep to yourself: the records, everything that is "
     "measured on them, such as an accuracy or predictions, and a config.yaml with paths that name "
     "people or projects."
+)
+# For pictures that this library is not known to have drawn from released values.
+CHECK = (
+    "Publish the reports and {names} only after a check for private records in {names}, which the "
+    "module's own code or an earlier version of dpswd has drawn. "
 )
 NOT_PUBLISHABLE = "Nothing of this run may be published: it is not private."
 NOT_PROVEN = "Nothing of this run should be published: its guarantee is not proven."
@@ -166,7 +172,8 @@ def collect(
         evaluation=evaluation,
         caveats=tuple(caveats),
         together=_with_other_runs(guarantee, privacy),
-        publishing=_publishing(standing),
+        publishing=_publishing(standing, pictures),
+        unchecked_pictures=unchecked(pictures),
     )
     return report, curve
 
@@ -336,15 +343,28 @@ def _standing(ledger: Ledger, privacy: PrivacyFile, accountant: PrivacyAccountan
     )
 
 
-def _publishing(standing: _Standing) -> str:
+def _publishing(standing: _Standing, pictures: dict[str, str]) -> str:
     """Return what may be published, and on which conditions."""
     if not standing.private:
         return NOT_PUBLISHABLE
     if standing.conditions:
-        return f"{ON_CONDITIONS} {PUBLISHABLE}"
+        return f"{ON_CONDITIONS} {_publishable(pictures)}"
     if not standing.sound:
         return NOT_PROVEN
-    return PUBLISHABLE
+    return _publishable(pictures)
+
+
+def _publishable(pictures: dict[str, str]) -> str:
+    """Return what may be published of a private run with these pictures."""
+    to_check = unchecked(pictures)
+    known = [name for name in pictures if name not in to_check]
+    reports = "the reports, "
+    check = ""
+    if to_check:
+        reports = ""  # which contain the pictures
+        check = CHECK.format(names=" and ".join(to_check))
+    of_releases = "".join(f" and {name}" for name in known)
+    return PUBLISHABLE.format(reports=reports, pictures=of_releases, check=check)
 
 
 def _has_classes(ledger: Ledger, records: RecordFacts) -> bool:

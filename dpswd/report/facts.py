@@ -177,6 +177,8 @@ class Report:
     caveats: tuple[str, ...]
     together: Together | None = None  # with other runs of a shared ledger
     publishing: str = ""  # what may be published, and what not
+    # Names of pictures that this library is not known to have drawn: they may show records.
+    unchecked_pictures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of report.json."""

@@ -103,12 +103,30 @@ def _pictures(report: Report) -> list[str]:
         return []
     if "adaptation.png" in names and "samples.png" in names:
         names.remove("samples.png")  # the other one has synthetic records, too
-    images = " ".join(f"![{_PICTURES[name]}]({name})" for name in names)
-    captions = [f"{_PICTURES[name]}." for name in names]
-    if "samples.png" in names and report.records.classes:
+    to_check = [name for name in names if name in report.unchecked_pictures]
+    known = [name for name in names if name not in to_check]
+    titles = {name: _PICTURES[name] for name in known}
+    images = " ".join(f"![{titles.get(name, name)}]({name})" for name in names)
+    captions = [f"{title}." for title in titles.values()]
+    if "samples.png" in known and report.records.classes:
         captions.append(f"One row per class: {', '.join(report.records.classes)}.")
-    captions.append("No picture shows a private record.")
+    captions.append(_statement_on_records(to_check))
     return [images, f"*{escape(' '.join(captions))}*"]
+
+
+def _statement_on_records(to_check: Sequence[str]) -> str:
+    """Return whether pictures show private records, if it is known of all of them.
+
+    Args:
+        to_check: Names of those of which it is not.
+    """
+    if not to_check:
+        return "No picture shows a private record."
+    names = " and ".join(to_check)
+    return (
+        f"The module's own code or an earlier version of dpswd has drawn {names}: check that no "
+        "private record is shown."
+    )
 
 
 def _overview_table(report: Report) -> str:

@@ -20,6 +20,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpswd._json import INFINITE, as_dict
 from dpswd._paths import mask_lines, mask_paths
+from dpswd._png import is_of_releases
 from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers, Together
@@ -285,13 +286,24 @@ def read_evaluation(path: Path) -> tuple[Accuracy, ...]:
 
 
 def read_pictures(directory: Path) -> dict[str, str]:
-    """Return the pictures of synthetic records, base64 by file name."""
+    """Return the pictures of a run directory, base64 by file name."""
     pictures = {}
     for name in PICTURES:
         content = _content(directory / name)
         if content:
             pictures[name] = base64.b64encode(content).decode("ascii")
     return pictures
+
+
+def unchecked(pictures: dict[str, str]) -> tuple[str, ...]:
+    """Return the names of pictures that this library is not known to have drawn.
+
+    Args:
+        pictures: Pictures as :func:`read_pictures` returns them.
+    """
+    return tuple(
+        name for name, text in pictures.items() if not is_of_releases(base64.b64decode(text))
+    )
 
 
 # Files

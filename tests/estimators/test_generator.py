@@ -92,6 +92,7 @@ def test_report(fitted, directory):
     report = json.loads((directory / "report.json").read_text())
     assert report["sound"] is True
     assert list(report["pictures"]) == ["samples.png"]
+    assert report["unchecked_pictures"] == []
     # A handle brings its own name.
     assert "scans" in (directory / "run" / "config.yaml").read_text()
     with pytest.raises(InputError, match="html"):

@@ -25,6 +25,7 @@ from dpswd.lightning import AdaptationData, AdaptationModule, GeneratorModule, S
 from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import ConvEncoder
 from dpswd.networks.image_generators import ConvGenerator
+from dpswd.report.render import write_report
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no .val_dataloader.*")
 
@@ -125,6 +126,13 @@ def test_pictures_of_an_own_module_are_in_tensorboard(tmp_path, samples, n_rows,
     assert net.network.training
 
 
+def test_the_report_asks_to_check_a_picture_of_an_own_method(tmp_path):
+    private = torch.rand(10, 1, SIDE, SIDE)
+    fit(tmp_path, Net(lambda net: {"real": private, "synthetic": images_of(net)}), SampleGrid())
+    assert write_report(tmp_path)["unchecked_pictures"] == ["samples.png"]
+    assert "No picture shows a private record" not in (tmp_path / "report.md").read_text()
+
+
 def test_pictures_change_nothing_of_the_training(tmp_path):
     nets = []
     for name, callbacks in {"with": [SampleGrid(every_n_steps=1)], "without": []}.items():
@@ -221,3 +229,16 @@ def test_rows_have_the_names_of_the_classes(tmp_path):
     names = names_of_rows(tmp_path / "samples.png")
     assert np.array_equal(names, names_of_rows(tmp_path / "named.png"))
     assert not np.array_equal(names, names_of_rows(tmp_path / "numbered.png"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "to_check"), [(OwnGenerator, ["samples.png"]), (ConvGenerator, [])]
+)
+def test_a_picture_of_a_generator_of_this_library_needs_no_check(tmp_path, kind, to_check):
+    generator = kind((1, SIDE, SIDE), n_classes=3, latent_dim=4, hidden=16)
+    module = GeneratorModule(
+        generator, Flatten((1, SIDE, SIDE), radius=3.0), batch_size=100, n_quantiles=10
+    )
+    options = {"callbacks": [SampleGrid()], "max_steps": 1, "enable_checkpointing": False}
+    trainer(tmp_path, **options).fit(module, datamodule=Named())
+    assert write_report(tmp_path)["unchecked_pictures"] == to_check

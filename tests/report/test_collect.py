@@ -12,6 +12,7 @@ import torch
 from factories import COUNTS, ROWS, make_run
 
 from dpswd import Budget, ClassCounts, PrivateRecords
+from dpswd._png import mark_picture
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.budget.statement import NOT_COVERED
@@ -209,6 +210,25 @@ def test_the_report_says_what_may_be_published(tmp_path):
     assert unproven.startswith("Nothing")
     tensors = make_run(tmp_path / "tensors", header={"records": HANDED_OVER}, sound=False)
     assert report_of(tensors)["publishing"].startswith("On the conditions")
+
+
+def test_a_picture_of_unknown_origin_is_not_listed_without_a_condition(tmp_path):
+    for name, of_releases in {"own": False, "library": True}.items():
+        picture = make_run(tmp_path / name) / "samples.png"
+        picture.write_bytes(PNG)
+        mark_picture(picture, "", of_releases=of_releases)
+    own = report_of(tmp_path / "own")
+    library = report_of(tmp_path / "library")
+    assert own["unchecked_pictures"] == ["samples.png"]
+    assert library["unchecked_pictures"] == []
+    may, _, only_after = own["publishing"].partition("Publish ")
+    assert "samples.png" not in may
+    assert "reports" not in may  # which contain the picture
+    assert only_after.startswith("the reports and samples.png only after a check")
+    assert "the reports" in library["publishing"]
+    assert "synthetic records and samples.png. Keep" in library["publishing"]
+    plain = report_of(make_run(tmp_path / "plain"))["publishing"]
+    assert "samples.png" not in plain
 
 
 # One person, several records

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from factories import ROWS, SKETCH, make_run
 
+from dpswd._png import mark_picture
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER
 from dpswd.errors import InputError
 from dpswd.report import write_report
@@ -142,12 +143,13 @@ def test_pictures_and_table_of_facts_come_first(tmp_path):
     path = make_run(tmp_path / "run", config=config)
     for name in ("samples.png", "columns.png"):
         (path / name).write_bytes(PNG)
+        mark_picture(path / name, "", of_releases=True)
     html, markdown = pages(path)
     assert html.count('src="data:image/png;base64,') == 2
     words = ["Synthetic records of x", "samples.png", "columns.png", "| public", "μ"]
     positions = [markdown.index(word) for word in words]
     assert positions == sorted(positions)
-    assert "One row per class: ham, egg." in markdown
+    assert "One row per class: ham, egg. No picture shows a private record." in markdown
     assert "| protected | Each single record" in markdown
     assert "| not covered | Choices, evaluation, other runs" in markdown
 
@@ -256,9 +258,22 @@ def test_picture_of_an_adaptation_stands_alone(tmp_path):
     path = make_run(tmp_path / "run")
     for name in ("samples.png", "adaptation.png"):
         (path / name).write_bytes(PNG)
+        mark_picture(path / name, "", of_releases=True)
     html, _ = pages(path)
     assert html.count('src="data:image/png;base64,') == 1
     assert "synthetic records of the private target" in html
+
+
+def test_a_picture_of_unknown_origin_is_to_be_checked(tmp_path):
+    path = make_run(tmp_path / "run", config="records: {name: x, classes: [ham, egg]}\n")
+    for name in ("samples.png", "columns.png"):
+        (path / name).write_bytes(PNG)
+    mark_picture(path / "columns.png", "", of_releases=True)
+    html, markdown = pages(path)
+    assert html.count('src="data:image/png;base64,') == 2
+    assert "has drawn samples.png: check that no private record is shown." in markdown
+    for words in ("No picture shows", "One row per class", "Synthetic records."):
+        assert words not in markdown
 
 
 def test_settings_that_are_not_set_are_left_out(tmp_path):
