@@ -31,9 +31,9 @@ def mark_picture(path: Path, notice: str, *, of_releases: bool) -> None:
 
 
 def is_of_releases(content: bytes) -> bool:
-    """Return whether a PNG file is marked as drawn by this library from released values.
+    """Return whether a PNG file is marked as drawn from released values.
 
-    Pictures of earlier versions have no such mark.
+    The mark says that code of this library has drawn it. Pictures of earlier versions have none.
     """
     return _OF_RELEASES in content
 

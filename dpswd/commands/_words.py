@@ -22,7 +22,11 @@ _JOINED_WORDS = re.compile(r"(?<![^\s(])[a-z]+(?:_[a-z]+)+(?![\w/\\])")
 # The budget, as Python names it; an option of dpswd fit has its group before the name.
 _TARGET = re.compile(r"(?<![\w.-])target_(epsilon|delta|mu)\b")
 
-_LIGHTNING_GROUPS = {"--shared-ledger": "--privacy.shared_ledger"}
+# Options of dpswd fit that are not in the group of the data.
+_LIGHTNING_OPTIONS = {
+    "--shared-ledger": "--privacy.shared_ledger",
+    "--ckpt_path": "--ckpt_path",
+}
 
 
 def in_options(sentence: str, names: Collection[str] = ()) -> str:
@@ -109,5 +113,5 @@ def _of_fit(option: str) -> str:
     name = option.split(maxsplit=1)[0]
     if "." in name:
         return option
-    group = _LIGHTNING_GROUPS.get(name, f"--data.{name.removeprefix('--').replace('-', '_')}")
+    group = _LIGHTNING_OPTIONS.get(name, f"--data.{name.removeprefix('--').replace('-', '_')}")
     return option.replace(name, group, 1)

@@ -47,8 +47,8 @@ UNPROTECTED = (
     "they are; use it on public stand-ins of records only."
 )
 
-# How to resume a training, where no command line says so before.
-_RESUME = "ckpt_path= of trainer.fit, with a checkpoint of it"
+# How to resume a training.
+_RESUME = "ckpt_path= (--ckpt_path), with a checkpoint of it"
 
 P = TypeVar("P", bound=nn.Module)
 

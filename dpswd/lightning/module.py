@@ -541,7 +541,7 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
 
 
 def _required_budget(trainer: L.Trainer) -> PrivacyBudget:
-    """Return the budget among the callbacks of a trainer; refuse a trainer without one."""
+    """Return the budget of a trainer; refuse a trainer without one."""
     budget = budget_of(trainer)
     if budget is None:
         raise InputError(

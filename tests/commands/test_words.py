@@ -36,6 +36,9 @@ def test_options_of_fit_have_a_group(name, value, before):
 def test_the_budget_is_named_by_its_options():
     assert in_options("use a smaller target_epsilon.") == "use a smaller --epsilon."
     assert in_options_of_fit("raise target_delta.") == "raise --privacy.target_delta."
+    assert in_options_of_fit("got none; pass ckpt_path= (--ckpt_path).") == (
+        "got none; pass --ckpt_path."
+    )
 
 
 @given(
