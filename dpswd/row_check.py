@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpswd._fingerprint import Place, fingerprint
-from dpswd.errors import InputError
+from dpswd.errors import DpswdError, InputError
 from dpswd.row_copy import LabelledRows, RowCopy, RowFunction
 
 __all__ = ["check_row_function"]
@@ -153,10 +153,21 @@ class _Check:
         the first batch that it sees then shows that its rows depend on the batch.
 
         Raises:
-            InputError: If there are groups, and one of them does not exist.
+            InputError: If the function fails, or if there are groups, and one of them does not
+                exist.
         """
         copied = RowCopy(self.row_function)
-        rows, groups = copied(values, labels)
+        try:
+            rows, groups = copied(values, labels)
+        except DpswdError:
+            raise
+        except Exception as error:  # code of the user, which raises anything; the values are public
+            shape = ", ".join(map(str, values.shape[1:]))
+            words = " ".join(str(error).split())
+            raise InputError(
+                f"Expected rows= to map records (n, {shape}) to rows, got {type(error).__name__} "
+                f"from {self.name} on random ones: {words}; let it accept this shape."
+            ) from error
         if isinstance(self.row_function, LabelledRows) and self.n_groups is not None:
             is_outside = (groups < 0) | (groups >= self.n_groups)
             if self.n_groups > 1 and bool(is_outside.any()):

@@ -169,6 +169,11 @@ def test_rows_of_another_form_are_refused_on_public_records(function, message):
         released(function)
 
 
+def test_rows_that_fail_on_the_shape_of_records_are_refused():
+    with pytest.raises(InputError, match=r"rows= to map records \(n, 3\).*from Linear .*shapes"):
+        released(torch.nn.Linear(4, 2))
+
+
 @pytest.mark.parametrize("group", [-1, 3])
 def test_a_private_record_in_a_group_that_does_not_exist_refuses_nothing(group):
     """A refusal would tell of this record; its row goes to the nearest group."""
