@@ -51,8 +51,8 @@ class PrivateDataModule(L.LightningDataModule):
         if not isinstance(path, str | Path):
             raise InputError(
                 f"Expected path as a folder, a file or the name of a benchmark, got "
-                f"{type(path).__name__}; for arrays, pass the trainer "
-                "ReleaseLoader(PrivateRecords(X, y), ...) in place of a data module."
+                f"{type(path).__name__}; save arrays by np.savez('records.npz', images=X, "
+                "labels=y), and pass 'records.npz'."
             )
         at_least(1, every=every)
         stated_at_least(1, batch_size=batch_size, n_releases=n_releases)

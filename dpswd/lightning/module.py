@@ -535,7 +535,8 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
     if records is None:
         raise InputError(
             "Expected a data module with private records for releases of all of them, got loaders "
-            "or another data module; use PrivateDataModule."
+            "or another data module; use PrivateDataModule('records.npz'), also for arrays, which "
+            "np.savez('records.npz', images=X, labels=y) saves."
         )
     return records
 

@@ -1,8 +1,10 @@
 """The two modules on embedded digits: releases during the training or before it."""
 
 import copy
+import re
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 from factories import checkpoint_at, ledger_of, privacy, trainer
@@ -300,6 +302,19 @@ def test_an_error_in_the_forward_of_a_generator_names_it(tmp_path):
     module = whitened_module(OwnDigits(width=26))
     with pytest.raises(InputError, match=r"OwnDigits.forward to map codes \(n, 8\)"):
         trainer(tmp_path, max_steps=1).fit(module, datamodule=PrivateDataModule("digits"))
+
+
+def test_whitened_rows_of_arrays_are_those_of_a_file(tmp_path):
+    """The message has the code that saves arrays, whose file the data module reads."""
+    records = PrivateRecords(torch.rand(400, *SHAPE), torch.arange(400) % 10, classes=range(10))
+    loader = ReleaseLoader(records, batch_size=400, n_releases=1)
+    with pytest.raises(InputError, match=r"PrivateDataModule.*images=X, labels=y") as error:
+        trainer(tmp_path / "arrays", max_steps=1).fit(whitened_module(), loader)
+    code = re.search(r"np\.savez\(.*\)", str(error.value)).group()
+    code = code.replace("records.npz", str(tmp_path / "records.npz"))
+    exec(code, {"np": np, "X": np.full((400, 8, 8), 0.5), "y": np.arange(400) % 10})
+    data = PrivateDataModule(str(tmp_path / "records.npz"))
+    assert (data.records.shape, data.records.n_classes) == (SHAPE, 10)
 
 
 def test_a_network_that_is_no_generator_is_refused():

@@ -192,7 +192,7 @@ def test_a_data_set_in_place_of_an_array_is_named():
 def test_arrays_in_place_of_a_path_are_named():
     with pytest.raises(InputError, match=r"source as a folder.*got Tensor.*SourceLoader"):
         AdaptationData(X, X)
-    with pytest.raises(InputError, match=r"path as a folder.*got Tensor.*ReleaseLoader"):
+    with pytest.raises(InputError, match=r"path as a folder.*got Tensor.*np\.savez.*images=X"):
         PrivateDataModule(X)
 
 
