@@ -267,6 +267,7 @@ class AdaptationModule(KeepsRelease):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Make a release if the private batch has records; return the loss."""
+        _check_batch(batch)
         records, classes = batch["source"]
         if not len(self._shown):
             self._shown = records[:_N_SHOWN].clone()
@@ -360,6 +361,22 @@ class AdaptationModule(KeepsRelease):
         optimiser = torch.optim.Adam(groups)
         factor = partial(warm_up_and_cosine, n_steps=n_steps_of(self.trainer))
         return with_schedule(optimiser, LambdaLR(optimiser, factor))
+
+
+def _check_batch(batch: Any) -> None:
+    """Raise an InputError unless a batch has labelled source records and a private target."""
+    kinds = type(batch).__name__
+    if isinstance(batch, dict):
+        source = batch.get("source")
+        is_labelled = isinstance(source, tuple | list) and len(source) == 2
+        if is_labelled and isinstance(batch.get("target"), PrivateBatch):
+            return
+        kinds = ", ".join(f"{name}: {type(entry).__name__}" for name, entry in batch.items())
+    raise InputError(
+        "Expected a dictionary of loaders, source=SourceLoader(X, y, batch_size=...) and "
+        f"target=ReleaseLoader(PrivateRecords(X), ...), got batches of {kinds}; pass both loaders "
+        "by these names."
+    )
 
 
 def _check_networks(encoder: nn.Module, classifier: nn.Module, data: AdaptationData) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpswd._labels import MIN_CLASSES
 from dpswd._layout import Array
-from dpswd._validate import at_least, stated_at_least
+from dpswd._validate import at_least, stated_at_least, tensor
 from dpswd.adaptation.reading import (
     Source,
     Target,
@@ -50,7 +50,7 @@ class SourceLoader:
             in :func:`dpswd.features.jitter.jitter`.
 
     Raises:
-        InputError: If a number is out of range.
+        InputError: If a number is out of range, or records or classes are not tensors.
 
     Example:
         >>> loader = SourceLoader(torch.rand(10, 3), torch.arange(10) % 2, batch_size=4)
@@ -67,6 +67,7 @@ class SourceLoader:
         augment: dict[str, float] | None = None,
     ) -> None:
         at_least(1, batch_size=batch_size)
+        _check_source(records, classes)
         check_amounts(augment or {}, tuple(records.shape[1:]))
         self.records = records
         self.classes = classes
@@ -86,6 +87,16 @@ class SourceLoader:
             return records
         codes = torch.randn(len(records), N_CODES)
         return jitter(records, codes, **self.augment)
+
+
+def _check_source(records: Any, classes: Any) -> None:
+    """Raise an InputError unless records and classes of a source are tensors, not a handle."""
+    if isinstance(records, PrivateRecords):
+        raise InputError(
+            "Expected records of a public source, got PrivateRecords; pass public records as a "
+            "tensor, and private ones by ReleaseLoader as the target."
+        )
+    tensor(records=records, classes=classes)
 
 
 class AdaptationData(L.LightningDataModule):

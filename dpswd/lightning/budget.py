@@ -466,8 +466,9 @@ class PrivacyBudget(L.Callback):
                 return self._handed_over
             raise InputError(
                 "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
-                f"{type(trainer.train_dataloader).__name__}; for tensors give PrivacyBudget "
-                "sample_size and n_releases."
+                f"{_kinds_of(trainer.train_dataloader)}; pass ReleaseLoader(PrivateRecords(X), "
+                "batch_size=..., n_releases=...) for the private records, or, for tensors that you "
+                "answer for, give PrivacyBudget sample_size and n_releases."
             )
         loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         for loss in losses:
@@ -521,6 +522,16 @@ def budget_of(trainer: L.Trainer) -> PrivacyBudget | None:
         if isinstance(callback, PrivacyBudget):
             return callback
     return None
+
+
+def _kinds_of(loaders: Any) -> str:
+    """Return the type of what the trainer trains on; of each entry, if it is a dictionary."""
+    if isinstance(loaders, CombinedLoader):
+        loaders = loaders.iterables
+    if not isinstance(loaders, Mapping):
+        return type(loaders).__name__
+    entries = [f"{name}={type(loader).__name__}" for name, loader in loaders.items()]
+    return f"a dictionary without one: {', '.join(entries)}"
 
 
 def _release_loader(loaders: Any) -> ReleaseLoader | None:

@@ -10,6 +10,7 @@ import torch
 from factories import ledger_of, refused
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import nn
+from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivacyBudget, PrivateAdapter, PrivateRecords, ReleaseLoader
 from dpswd.commands.main import main
@@ -132,9 +133,30 @@ def test_two_loaders_of_private_records_are_refused(tmp_path):
 
 
 def test_loaders_without_private_batches_are_refused(tmp_path):
-    data = {"source": loaders()["source"]}
-    with pytest.raises(InputError, match="ReleaseLoader"):
+    data = {"source": loaders()["source"], "target": DataLoader(torch.zeros(600, DIM))}
+    words = r"source=SourceLoader, target=DataLoader; pass ReleaseLoader\(PrivateRecords\(X\)"
+    with pytest.raises(InputError, match=words):
         trained(tmp_path, module(), data)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_loaders_with_each_other_s_names_are_refused_before_a_release(tmp_path):
+    data = loaders()
+    data = {"source": data["target"], "target": data["source"]}
+    with pytest.raises(InputError, match=r"source=SourceLoader.*got batches of source: Private"):
+        trained(tmp_path, module(), data)
+    assert json.loads((tmp_path / "privacy.json").read_text())["releases_made"] == 0
+
+
+def test_a_loader_that_is_no_dictionary_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"dictionary of loaders.*got batches of PrivateBatch"):
+        trained(tmp_path, module(), loaders()["target"])
+
+
+def test_a_source_that_is_private_is_refused():
+    records = PrivateRecords(torch.zeros(8, DIM))
+    with pytest.raises(InputError, match=r"public source, got PrivateRecords.*as the target"):
+        SourceLoader(records, torch.zeros(8).long(), batch_size=4)
 
 
 def test_features_are_compared_and_the_target_has_no_gradient(tmp_path):
