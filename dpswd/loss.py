@@ -10,6 +10,7 @@ A :class:`Release` holds everything that was released, and the distance reads th
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from dpswd._sorting import sort_rows
 from dpswd._threads import multiply_in_threads
 from dpswd._validate import choice, padded_size, tensor
 from dpswd.clipping import clip_rows, unit_rows
-from dpswd.errors import InputError
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
 from dpswd.records import PrivateBatch, PrivateRecords
 from dpswd.release import BatchStatistic, Recorder, make_release
@@ -54,6 +55,10 @@ _MAX_SORTED_BYTES = 2**27
 # Integers of a frame are sorted and averaged in parts of at most this many: they stay in the
 # processor's cache.
 _SORTED_AT_ONCE = 2**18
+# Public rows of more than this many times row_norm are in other units than clipped private rows. An
+# untrained network alone draws rows up to about 1.6 times as long as the records: so much longer is
+# an image of grey pixels than one of MNIST.
+_LONG = 2
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         >>> records = PrivateRecords(torch.rand(256, 5))
         >>> features = torch.nn.Tanh()  # maps private and generated records to rows
         >>> network = torch.nn.Linear(2, 5)
-        >>> loss = DPSlicedWassersteinLoss(ProjectionMechanism(5, 20, batch_size=64))
+        >>> mechanism = ProjectionMechanism(5, 20, batch_size=64, row_norm=2.3)  # above 5 ** 0.5
+        >>> loss = DPSlicedWassersteinLoss(mechanism)
         >>> budget = {"target_epsilon": 10, "target_delta": 1e-4, "n_releases": 4}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with Budget(records, [loss], run_dir=folder, **budget):
@@ -225,6 +231,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self.p = p
         self.root = root
         self.reduction = reduction
+        self._has_compared = False
 
     def forward(
         self,
@@ -239,7 +246,9 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         Args:
             private: A batch of :class:`~dpswd.ReleaseLoader`; or rows (B, d) that the caller
                 answers for, B being the ``batch_size`` of the mechanism, which has no classes then.
-            public: Rows (n, d), n >= 1. They receive the gradient and are not clipped.
+            public: Rows (n, d), n >= 1. They receive the gradient and are not clipped; a
+                :class:`~dpswd.errors.UtilityWarning` says if the first ones of a loss are more than
+                twice as long as the ``row_norm`` of the mechanism.
             public_labels: Classes (n,) if the mechanism has ``n_classes``.
             rows: Maps the records of the batch to rows (n, d), each by itself; ``None`` flattens
                 them.
@@ -409,6 +418,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         cost.
         """
         self._check_public(public, public_labels)
+        self._warn_of_long_rows(public)
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
             if self.reduction != "mean":
@@ -432,6 +442,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         them, such as the largest or a weighted mean, is post-processing, too.
         """
         self._check_public(public, public_labels)
+        self._warn_of_long_rows(public)
         with torch.autocast(public.device.type, enabled=False):
             rows = public.to(torch.promote_types(public.dtype, torch.float32))
             return self._slice_powers(release, rows, public_labels)
@@ -480,6 +491,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
                 fit.
         """
         self._check_public(public, public_labels)
+        self._warn_of_long_rows(public)
         mechanism = release.mechanism
         if mechanism.statistic != "quantiles" or mechanism.n_projections < 2:
             raise InputError(
@@ -534,7 +546,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
             )
         return batch.consume()
 
-    def _check_handed_over(self, private: Tensor, row_function: RowFunction | None) -> None:
+    def _check_handed_over(self, private: Any, row_function: RowFunction | None) -> None:
         """Check rows that the caller hands over; every rank has a part of them.
 
         The numbers of rows are gathered before anything is refused: every rank must make the call,
@@ -544,10 +556,18 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if isinstance(private, Tensor) and private.ndim:
             n_rows = len(private)
         counts = Processes().all_gather(n_rows)
+        kind = type(private).__name__
+        batch = "pass PrivateBatch(records, batch_size), or a batch of ReleaseLoader"
+        if isinstance(private, Release):
+            raise InputError(
+                "Expected a private batch, got a Release; its distance to public rows is "
+                "loss.distance(release, rows)."
+            )
+        if isinstance(private, PrivateRecords):
+            raise InputError(f"Expected a private batch, got {kind}; {batch}.")
         if row_function is not None or self.mechanism.n_classes:
             raise InputError(
-                "Expected a batch of ReleaseLoader for rows=... and n_classes, got a tensor; "
-                "use one."
+                f"Expected a private batch with rows=... or n_classes, got {kind}; {batch}."
             )
         self.check_private_rows(private, None)
         size = sum(counts)
@@ -567,16 +587,40 @@ class DPSlicedWassersteinLoss(BatchStatistic):
 
     def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
         """Raise an InputError unless rows (B, d) and labels (B,) fit the mechanism."""
-        remedy = "; set dim, or pass rows=, the map of records to rows"
+        remedy = (
+            "; set dim of the mechanism to the outputs of rows=, the map of records to rows, which "
+            "flattens them if it is left out"
+        )
         self._check_rows("private rows", rows, remedy)
         self._check_labels("classes of a row function", labels, len(rows))
 
     def _check_public(self, rows: Tensor, labels: Tensor | None) -> None:
         """Raise an :class:`InputError` unless public rows (n, d) and labels (n,) fit."""
-        self._check_rows("public rows", rows, "")
+        remedy = "; map public records by the same function as rows="
+        self._check_rows("public rows", rows, remedy)
         if not len(rows):
             raise InputError("Expected at least one row in public rows, got none; pass some.")
         self._check_labels("public_labels", labels, len(rows))
+
+    def _warn_of_long_rows(self, rows: Tensor) -> None:
+        """Warn if the first public rows (n, d) are far longer than the bound of private rows.
+
+        The norms of private rows stay unknown. The first public rows are the evidence: if private
+        rows are clipped, training shortens the public ones.
+        """
+        if self._has_compared:
+            return
+        self._has_compared = True
+        norm = float(torch.linalg.vector_norm(rows.detach().double())) / math.sqrt(len(rows))
+        row_norm = self.mechanism.row_norm
+        if norm > _LONG * row_norm:
+            warnings.warn(
+                f"Public rows have norm {norm:.2g} (root mean square), and private rows are "
+                f"clipped to row_norm={row_norm:g}, which removes their scale; divide both by a "
+                "public constant in rows=, or set row_norm of the mechanism.",
+                UtilityWarning,
+                stacklevel=2,
+            )
 
     def _check_rows(self, name: str, rows: Tensor, remedy: str) -> None:
         """Raise unless ``rows`` are floating-point rows (n, dim)."""

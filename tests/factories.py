@@ -50,7 +50,7 @@ from dpswd.release import Releasing
 N, B, STEPS = 40, 8, 6
 X = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(N) % 3
-MECHANISM = ProjectionMechanism(3, 6, 1.0, B, kind="orthogonal")
+MECHANISM = ProjectionMechanism(3, 6, 1.0, B, row_norm=2.0, kind="orthogonal")
 
 
 def records(rows=X, labels=Y):

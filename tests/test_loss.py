@@ -24,6 +24,7 @@ from dpswd import (
 )
 from dpswd._kernels import block_means
 from dpswd.clipping import clip_rows
+from dpswd.errors import UtilityWarning
 from dpswd.loss import Release
 
 # Noise so small that only float error of the comparison is left.
@@ -375,13 +376,53 @@ def test_private_rows_that_are_not_finite_are_refused(value):
 
 def test_private_rows_of_a_mechanism_with_classes_are_refused():
     message = refusal(quantiles_mechanism(n_classes=2), PRIVATE, PUBLIC, ZEROS)
-    assert "n_classes, got a tensor" in message
+    assert "n_classes, got Tensor; pass PrivateBatch(records, batch_size)" in message
+
+
+def test_handles_and_releases_in_place_of_a_batch_are_refused():
+    mechanism = quantiles_mechanism()
+    records = PrivateRecords(PRIVATE)
+    message = refusal(mechanism, records, PUBLIC)
+    assert "got PrivateRecords; pass PrivateBatch(records, batch_size)" in message
+    release = DPSlicedWassersteinLoss(mechanism).release(PRIVATE)
+    message = refusal(mechanism, release, PUBLIC)
+    assert "got a Release; its distance to public rows is loss.distance(release, rows)" in message
 
 
 def test_public_rows_of_another_dimension_are_refused():
     message = refusal(quantiles_mechanism(), PRIVATE, sample(5, 4))
     assert "public rows" in message
-    assert "(5, 4)" in message
+    assert "(5, 4); map public records by the same function as rows=" in message
+
+
+def test_private_rows_of_another_dimension_are_refused():
+    loss = DPSlicedWassersteinLoss(quantiles_mechanism())
+    booked(loss)
+    batch = PrivateBatch(PrivateRecords(sample(8, 4)), 8)
+    with pytest.raises(InputError, match=r"private rows .*\(n, 3\).*\(8, 4\); set dim of the mech"):
+        loss(batch, PUBLIC, rows=torch.nn.Identity())
+    assert loss.n_releases == 0
+
+
+@pytest.mark.parametrize("method", ["distance", "slice_distances", "estimate"])
+def test_public_rows_of_other_units_are_named_once(method):
+    """The rows have norm 1.1, and private rows at most 0.5."""
+    loss = DPSlicedWassersteinLoss(quantiles_mechanism())
+    release = loss.release(PRIVATE)
+    compare = getattr(loss, method)
+    with pytest.warns(UtilityWarning, match=r"norm 1\.1 .*clipped to row_norm=0\.5"):
+        compare(release, sample(5, norm=1.1))
+    compare(release, sample(5, norm=1.1))  # a warning is an error in the tests
+
+
+def test_public_rows_of_the_same_units_are_not_named():
+    """Nor are rows that training has made longer: the first ones are the evidence."""
+    loss = DPSlicedWassersteinLoss(quantiles_mechanism())
+    release = loss.release(PRIVATE)
+    loss.distance(release, sample(5, norm=0.9))
+    loss.distance(release, sample(5, norm=1.1))
+    wider = DPSlicedWassersteinLoss(quantiles_mechanism(row_norm=1.0))
+    wider.distance(release, sample(5, norm=1.1))
 
 
 def test_no_public_rows_are_refused():

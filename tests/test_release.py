@@ -205,7 +205,7 @@ def test_budget_permits_the_planned_release_of_its_records(tmp_path):
     handle = records()
     query = ClassCounts(3)
     with Budget(handle, [query], target_epsilon=1, target_delta=1e-4, run_dir=tmp_path):
-        with pytest.raises(InputError, match="another handle"):
+        with pytest.raises(InputError, match=r"another handle; pass the one that the budget"):
             query.release(records())
         query.release(handle)
         with pytest.raises(BudgetExceededError, match="at most 1"):

@@ -346,10 +346,20 @@ class RunBudget(Recorder):
             return  # check() refuses the release
         if records is self._setting.records:
             return
-        has_handle = self._setting.records is not None
-        expected = "the records of this budget" if has_handle else "tensors, as planned"
-        actual = "a tensor" if records is None else "another handle"
-        raise InputError(f"Expected {expected}, got {actual}.")
+        if self._setting.records is None:
+            raise InputError(
+                "Expected tensors, as planned, got a handle; train on a ReleaseLoader of it, and "
+                "leave out sample_size of PrivacyBudget."
+            )
+        if records is None:
+            raise InputError(
+                "Expected the records of this budget, got a tensor; pass "
+                "PrivateBatch(records, batch_size) of its handle."
+            )
+        raise InputError(
+            "Expected the records of this budget, got another handle; pass the one that the budget "
+            "or the loader has."
+        )
 
     def _remember_run(self) -> None:
         """Let later runs of this process know that this one has made a release."""
@@ -636,7 +646,8 @@ class Budget(RunBudget):
         accountant: ``"pld"`` or ``"rdp"``.
         shared_ledger: Ledger of several runs on the same records, made by ``dpswd ledger create``.
         resume: Finish the run in ``run_dir``, if there is one. Its releases are read from their
-            files.
+            files. They are rows of the map ``rows=`` that made them, whose weights the caller saves
+            and loads.
 
     Raises:
         InputError: If a share or a number is out of range, or the directory cannot be used.

@@ -50,7 +50,7 @@ from dpswd.errors import DpswdError, LedgerError, UtilityWarning
 from dpswd.report.render import write_report
 
 WHOLE = ProjectionMechanism(
-    3, 6, 1.0, N, kind="orthogonal"
+    3, 6, 1.0, N, row_norm=2.0, kind="orthogonal"
 )  # all records, whole bases: exactly Gaussian
 
 
