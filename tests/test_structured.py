@@ -381,7 +381,7 @@ def test_loss_equals_that_of_the_matrix(statistic, n_classes, n):
     values = loss.exact_values(private, labels, projections.signs)
     expected = dense_loss.exact_values(private, labels, projections.dense())
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-5)
-    public = sample(n, 11, 2).requires_grad_()
+    public = (0.2 * sample(n, 11, 2)).requires_grad_()
     gradients = []
     for of_loss, directions in ((loss, projections), (dense_loss, projections.dense())):
         value = of_loss.distance(Release(values, directions, made), public, public_labels)
@@ -417,7 +417,7 @@ def test_state_of_a_release_holds_the_signs_alone(tmp_path):
     assert state["projections"].dtype == torch.int8
     assert state["projections"].shape == (2, 3, 16)
     restored = Release.from_state_dict(state)
-    public = sample(9, 11, 3)
+    public = 0.2 * sample(9, 11, 3)
     assert torch.equal(loss.distance(restored, public), loss.distance(release, public))
     assert restored.to("cpu").projections.shape == (11, 32)
     rows = sample(4, 11)
