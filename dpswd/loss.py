@@ -603,7 +603,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self._check_labels("public_labels", labels, len(rows))
 
     def _warn_of_long_rows(self, rows: Tensor) -> None:
-        """Warn if the first public rows (n, d) are far longer than the bound of private rows.
+        """Warn if the first public rows (n, d) are far longer than the bound.
 
         The norms of private rows stay unknown. The first public rows are the evidence: if private
         rows are clipped, training shortens the public ones.

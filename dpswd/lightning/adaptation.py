@@ -364,7 +364,7 @@ class AdaptationModule(KeepsRelease):
 
 
 def _check_batch(batch: Any) -> None:
-    """Raise an InputError unless a batch has labelled source records and a private target."""
+    """Raise unless a batch has labelled source records and a private target."""
     kinds = type(batch).__name__
     if isinstance(batch, dict):
         source = batch.get("source")

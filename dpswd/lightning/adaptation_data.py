@@ -90,7 +90,7 @@ class SourceLoader:
 
 
 def _check_source(records: Any, classes: Any) -> None:
-    """Raise an InputError unless records and classes of a source are tensors, not a handle."""
+    """Raise an InputError unless a source is of tensors, not of a handle."""
     if isinstance(records, PrivateRecords):
         raise InputError(
             "Expected records of a public source, got PrivateRecords; pass public records as a "

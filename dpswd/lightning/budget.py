@@ -525,7 +525,7 @@ def budget_of(trainer: L.Trainer) -> PrivacyBudget | None:
 
 
 def _kinds_of(loaders: Any) -> str:
-    """Return the type of what the trainer trains on; of each entry, if it is a dictionary."""
+    """Return the types of the loaders that the trainer trains on, by their names."""
     if isinstance(loaders, CombinedLoader):
         loaders = loaders.iterables
     if not isinstance(loaders, Mapping):
