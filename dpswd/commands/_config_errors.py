@@ -8,6 +8,7 @@ the reason.
 import inspect
 import re
 from importlib import import_module
+from typing import Any, get_args, get_type_hints
 
 __all__ = ["refused_class"]
 
@@ -19,6 +20,7 @@ _CLASS = re.compile(r"Problem with given class_path '([^']*)':?")
 # Reasons, in words of several versions of jsonargparse.
 _NO_MODULE = re.compile(r"No module named '([^']*)'")
 _NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
+_NO_SUBCLASS = re.compile(r"Import path (\S+) does not correspond to a subclass of (\w+)")
 _NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)")
 
 
@@ -45,9 +47,35 @@ def refused_class(message: str) -> str | None:
         break
     else:
         return None
-    if not class_path:
+    path = ".".join(keys)
+    no_subclass = _NO_SUBCLASS.match(text)
+    if no_subclass:
+        base = _path_of_base(no_subclass[2], class_path, path, message)
+        reason = f"{no_subclass[1]} is no subclass of {base}; derive it from that class"
+    elif class_path:
+        reason = _reason(text, class_path)
+    else:
         return None
-    return f"{'.'.join(keys)}: {_reason(text, class_path)}"
+    return f"{path}: {reason}"
+
+
+def _path_of_base(name: str, class_path: str, path: str, message: str) -> str:
+    """Return the import path of the class that an option expects, or its name.
+
+    Args:
+        name: Name of that class.
+        class_path: The class that has the option; empty for options of the config itself.
+        path: The option as a path of keys.
+        message: Message of jsonargparse, which names the types of an option with several ones.
+    """
+    hints = _hints_of(_class_at(class_path))
+    for expected in _classes_in(hints.get(path.rpartition(".")[2])):
+        if expected.__name__ == name:
+            return f"{expected.__module__}.{name}"
+    named = re.search(rf"<class '([\w.]+\.{name})'>", message)
+    if named:
+        return named[1]
+    return name
 
 
 def _reason(text: str, class_path: str) -> str:
@@ -88,10 +116,9 @@ def _classes_of(module_name: str) -> str:
 
 def _options_of(class_path: str) -> str:
     """Return the options of a class as a clause; empty for a class that is not found."""
-    module_name, _, name = class_path.rpartition(".")
     try:
-        signature = inspect.signature(getattr(import_module(module_name), name))
-    except (ImportError, AttributeError, TypeError, ValueError):
+        signature = inspect.signature(_class_at(class_path))
+    except (TypeError, ValueError):
         return ""
     names = []
     more = ""
@@ -103,3 +130,30 @@ def _options_of(class_path: str) -> str:
     if not names:
         return "; it has no options"
     return f"; it has {', '.join(names)}{more}"
+
+
+def _class_at(class_path: str) -> Any:
+    """Return the class of an import path; ``None`` for one that is not found."""
+    module_name, _, name = class_path.rpartition(".")
+    try:
+        return getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def _hints_of(owner: Any) -> dict[str, Any]:
+    """Return the types of the options of a class; empty where they are not known."""
+    try:
+        return get_type_hints(owner.__init__)
+    except (AttributeError, NameError, TypeError):
+        return {}
+
+
+def _classes_in(hint: Any) -> list[type]:
+    """Return the classes that a type hint such as ``A | None`` or ``list[A]`` has."""
+    if inspect.isclass(hint) and not get_args(hint):
+        return [hint]
+    classes = []
+    for part in get_args(hint):
+        classes.extend(_classes_in(part))
+    return classes

@@ -164,9 +164,6 @@ def _errors_of_this_package() -> Iterator[None]:
         if message is None:
             message = f"{_refused_option(str(error))} (dpswd fit --help)"
         raise InputError(f"Expected a valid config, got: {message}.") from None
-    except ValueError as error:
-        # jsonargparse wraps the errors of the classes that it instantiates.
-        raise (_cause(error) or error) from None
     except RuntimeError as error:
         if isinstance(error, DpswdError):
             raise

@@ -10,9 +10,10 @@ import logging
 import math
 import shlex
 import sys
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
@@ -22,7 +23,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from dpswd._files import atomic_write
 from dpswd._progress import say
 from dpswd.budget.budget import NOISE_FREE, Budget
-from dpswd.errors import InputError
+from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.budget import PrivacyBudget, budget_of
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 from dpswd.report.render import write_report
@@ -47,6 +48,38 @@ _SHOWN_AS = {
 _LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
 
 
+class _Parser(LightningArgumentParser):
+    """Parser that remembers the error of a class of the config.
+
+    Where an option may have several types, jsonargparse tries all of them. It raises an error with
+    the texts of all of theirs, and not from the one that a user can act on.
+
+    Attributes:
+        refusal: The last error of this package that a class raised while it was made.
+    """
+
+    refusal: DpswdError | None = None
+
+    def add_instantiator(
+        self, instantiator: Callable[..., Any], *args: Any, **options: Any
+    ) -> None:
+        """Add a function that makes objects of a class, and remember its errors."""
+
+        @wraps(instantiator)  # jsonargparse reads its signature
+        def remembering(*values: Any, **arguments: Any) -> Any:
+            try:
+                return instantiator(*values, **arguments)
+            except DpswdError as error:
+                self.refusal = error
+                raise
+
+        super().add_instantiator(remembering, *args, **options)
+
+
+def _make(class_type: type, *args: Any, **options: Any) -> Any:
+    return class_type(*args, **options)
+
+
 class PrivateCLI(LightningCLI):
     """Command line of any LightningModule and data module, with a privacy budget."""
 
@@ -62,6 +95,7 @@ class PrivateCLI(LightningCLI):
             save_config_callback=_SaveConfig,
             seed_everything_default=True,
             trainer_defaults={"enable_model_summary": False},
+            parser_class=_Parser,
             parser_kwargs={**options, "fit": dict(options)},
             args=args,
         )
@@ -98,6 +132,24 @@ class PrivateCLI(LightningCLI):
                 f"Expected a new run directory, got {directory}, which holds the ledger of a run; "
                 f"set --trainer.default_root_dir, or resume with {resume}."
             )
+
+    def before_instantiate_classes(self) -> None:
+        """Remember the errors of all classes; Lightning adds instantiators of its own."""
+        self.parser.add_instantiator(_make, object)
+
+    def instantiate_classes(self) -> None:
+        """Make the objects of the config.
+
+        Raises:
+            InputError: If a class of the config refuses its arguments.
+        """
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            refusal = cast(_Parser, self.parser).refusal
+            if refusal is None or isinstance(error, DpswdError):
+                raise
+            raise refusal from None
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """Set directory, logger, checkpoints and progress bar where the config does not."""

@@ -205,11 +205,24 @@ def test_refusals_are_one_line_and_leave_no_file(tmp_path, capfd, options, messa
 
 
 OWN_CLASS = """
+from dpswd.features.frequencies import Frequencies
 from dpswd.networks.image_generators import ConvGenerator
 
 class Own(ConvGenerator):
     def __init__(self, latent_dim: int = 4, width: int = 8):
         super().__init__((1, 8, 8), 10, latent_dim, hidden=width)
+
+class Large(ConvGenerator):
+    def __init__(self, side: int = 12):
+        super().__init__((1, side, side), 10)
+
+class Nested(ConvGenerator):
+    def __init__(self, size: int | Frequencies = 8):
+        super().__init__((1, 8, 8), 10)
+
+class Generator:
+    def __init__(self, width: int = 8):
+        self.width = width
 """
 
 
@@ -217,22 +230,70 @@ class Own(ConvGenerator):
     ("class_path", "option", "message"),
     [
         ("own_clas.Own", "width", "model.generator: no module 'own_clas' in this folder"),
-        ("own_class.Owm", "width", "module 'own_class' has no class 'Owm'; it has Own (class_path"),
+        ("own_class.Owm", "width", "module 'own_class' has no class 'Owm'; it has Own, Large, "),
         ("own_class.Own", "wdth", "'wdth' is not accepted by own_class.Own; it has latent_dim, "),
+        (
+            "own_class.Generator",
+            "width",
+            "model.generator: own_class.Generator is no subclass of "
+            "dpswd.networks.generator.Generator; derive it from that class",
+        ),
     ],
 )
 def test_a_class_of_a_config_that_is_misspelt_is_named_in_one_sentence(
     tmp_path, capfd, monkeypatch, class_path, option, message
 ):
+    generator = {"class_path": class_path, "init_args": {option: 8}}
+    line = line_about_an_own_generator(tmp_path, capfd, monkeypatch, generator)
+    assert message in line
+    assert len(line) < 200
+
+
+TOO_MANY_FREQUENCIES = {
+    "class_path": "dpswd.features.frequencies.Frequencies",
+    "init_args": {"sample_shape": [1, 8, 8], "size": 9},
+}
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        (
+            {"class_path": "own_class.Large", "init_args": {"side": 12}},
+            "dpswd: Expected one sample_shape for generator and features, got (1, 12, 12) and",
+        ),
+        (
+            {"class_path": "own_class.Nested", "init_args": {"size": TOO_MANY_FREQUENCIES}},
+            "dpswd: Expected 1 <= size <= 8 (the image's side), got 9",
+        ),
+    ],
+    ids=["model", "one of several types"],
+)
+def test_a_class_that_refuses_its_arguments_says_so_in_its_own_sentence(
+    tmp_path, capfd, monkeypatch, generator, message
+):
+    line = line_about_an_own_generator(tmp_path, capfd, monkeypatch, generator)
+    assert line.startswith(message)
+    assert "Subtypes" not in line
+
+
+def line_about_an_own_generator(tmp_path, capfd, monkeypatch, generator):
+    """Return the line about a config whose generator is a class of the working folder."""
     (tmp_path / "own_class.py").write_text(OWN_CLASS)
     config = yaml.safe_load(Path(FIT_CONFIG).read_text())
-    generator = {"class_path": class_path, "init_args": {option: 8}}
     config["model"]["init_args"]["generator"] = generator
     (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
-    line = refused(capfd, "fit", "--config", "my.yaml")
-    assert message in line
+    return refused(capfd, "fit", "--config", "my.yaml")
+
+
+def test_a_model_of_no_module_class_is_named_in_one_sentence(tmp_path, capfd):
+    config = yaml.safe_load(Path(FIT_CONFIG).read_text())
+    config["model"] = {"class_path": "torch.nn.Linear"}
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
+    line = refused(capfd, "fit", "--config", str(tmp_path / "my.yaml"))
+    assert "model: torch.nn.Linear is no subclass of lightning.pytorch.core.module." in line
     assert len(line) < 200
 
 
