@@ -21,6 +21,9 @@ _OWN_KEYS = {
     "file of slices": "map",
 }
 
+# A key of checkpoints of Lightning.
+_OF_CHECKPOINTS = "pytorch-lightning_version"
+
 
 @contextmanager
 def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, Any]]:
@@ -37,6 +40,7 @@ def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, 
     try:
         archive = verified_archive(path)
         content = torch.load(archive, map_location="cpu", weights_only=True)
+        _refuse_checkpoint(content, path, kind)
         _check_kind(content, path, kind)
         if content["format"] not in formats:
             raise InputError(_wrong_format(path, kind, formats, content))
@@ -60,6 +64,17 @@ def _file_of(kind: str) -> str:
     if kind in _FILE_NAMES:
         return f"the {_FILE_NAMES[kind]} of a run"
     return "a file of its method save"
+
+
+def _refuse_checkpoint(content: Any, path: str | Path, kind: str) -> None:
+    """Refuse a checkpoint of Lightning; runs of networks of the user have no other file."""
+    if kind in _FILE_NAMES and isinstance(content, dict) and _OF_CHECKPOINTS in content:
+        raise InputError(
+            f"Expected a {kind} written by dpswd at {path}, got a checkpoint; pass "
+            f"{_FILE_NAMES[kind]} of a run, which the callback GeneratorFile or ClassifierFile "
+            "writes at the end of dpswd fit for a network of this library. For a network of your "
+            "own, load its weights from the checkpoint in Python."
+        )
 
 
 def _check_kind(content: dict[str, Any], path: str | Path, kind: str) -> None:

@@ -49,7 +49,7 @@ def trial(module: nn.Module, purpose: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{error} {NOTHING_RELEASED}") from None
     except Exception as error:  # code of the user, which raises anything
-        words = " ".join(str(error).split())
+        words = " ".join(str(error).split()).rstrip(".")
         raise InputError(
             f"Expected {purpose}, got {type(error).__name__}: {words}. {NOTHING_RELEASED}"
         ) from error

@@ -39,7 +39,7 @@ from dpswd.features.encoded import EncodedRows
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
 from dpswd.lightning._trial import check_shape_of, trial
-from dpswd.lightning.adaptation_data import AdaptationData
+from dpswd.lightning.adaptation_data import AdaptationData, check_classes
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, warm_up_and_cosine, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss
@@ -136,6 +136,12 @@ class AdaptationModule(KeepsRelease):
         positive(lr=lr, adapter_lr=adapter_lr)
         at_least(1, n_quantiles=n_quantiles)
         stated_at_least(1, batch_size=batch_size, n_projections=n_projections)
+        remainder = (batch_size or 0) % n_quantiles
+        if batch_size is not None and statistic == "quantiles" and remainder:
+            raise InputError(
+                f"Expected batch_size to be a multiple of n_quantiles={n_quantiles}, got "
+                f"{batch_size}; pass {max(n_quantiles, batch_size - remainder)}."
+            )
         if align == "features" and space is not None:
             raise InputError(
                 "Expected no space with align='features', which compares features of the encoder, "
@@ -296,8 +302,20 @@ class AdaptationModule(KeepsRelease):
 
         Loaders without a data module show no records before.
         """
+        name = f"scores from {type(self.classifier).__name__}"
+        with trial(self, f"{name} for the source's classes"):
+            check_classes(classes)
+            if self.space is not None:
+                _check_source_shape(records, self.adapter, self.space)
         scores = self._tried_scores(records)
-        with trial(self, f"scores from {type(self.classifier).__name__} for the source's classes"):
+        with trial(self, f"{name} for the source's classes"):
+            largest = int(classes.max())
+            if scores.shape[1] <= largest:
+                raise InputError(
+                    f"Expected {name} of shape (n, C) with C > {largest}, the largest class of the "
+                    f"source, got {tuple(scores.shape)}; give it an output for each class of the "
+                    "source."
+                )
             F.cross_entropy(scores, classes)
 
     def _release(self, private: PrivateBatch, source: Tensor) -> None:
@@ -392,6 +410,19 @@ def _check_networks(encoder: nn.Module, classifier: nn.Module, data: AdaptationD
         raise InputError(
             f"Expected n_classes={len(data.class_names)} of the classifier, as the source, got "
             f"{n_classes}; set model.classifier.n_classes."
+        )
+
+
+def _check_source_shape(records: Tensor, adapter: nn.Module | None, space: FeatureMap) -> None:
+    """Refuse source records of another shape than the space maps, which is that of the target."""
+    adapted = records
+    if adapter is not None:
+        adapted = adapter(records)
+    shape = tuple(adapted.shape[1:])
+    if shape != space.sample_shape:
+        raise InputError(
+            f"Expected source records of shape {space.sample_shape}, as space has for source and "
+            f"target, got {shape}; give source, target and space one shape."
         )
 
 

@@ -50,7 +50,8 @@ class SourceLoader:
             in :func:`dpswd.features.jitter.jitter`.
 
     Raises:
-        InputError: If a number is out of range, or records or classes are not tensors.
+        InputError: If a number is out of range, records or classes are not tensors, or the classes
+            are no whole numbers.
 
     Example:
         >>> loader = SourceLoader(torch.rand(10, 3), torch.arange(10) % 2, batch_size=4)
@@ -69,6 +70,7 @@ class SourceLoader:
         at_least(1, batch_size=batch_size)
         _check_source(records, classes)
         check_amounts(augment or {}, tuple(records.shape[1:]))
+        check_classes(classes)
         self.records = records
         self.classes = classes
         self.batch_size = min(batch_size, len(records))
@@ -97,6 +99,16 @@ def _check_source(records: Any, classes: Any) -> None:
             "tensor, and private ones by ReleaseLoader as the target."
         )
     tensor(records=records, classes=classes)
+
+
+def check_classes(classes: Tensor) -> None:
+    """Refuse classes of a public source that are no whole numbers (n,)."""
+    if classes.dim() != 1 or classes.is_floating_point():
+        raise InputError(
+            "Expected classes of the source as whole numbers (n,), got "
+            f"{str(classes.dtype).removeprefix('torch.')} of shape {tuple(classes.shape)}; pass a "
+            "number of type torch.long for each record."
+        )
 
 
 class AdaptationData(L.LightningDataModule):

@@ -257,3 +257,13 @@ def test_no_file_runs_code():
             with read_file(path, kind, 1, 2, 4) as content:
                 assert Guarantee.from_dict(content["guarantee"]).private
                 assert content["version"]
+
+
+@pytest.mark.parametrize("kind", ["generator", "classifier"])
+def test_a_checkpoint_of_a_network_of_the_user_is_named(tmp_path, kind):
+    torch.save({"pytorch-lightning_version": "2.6.0", "state_dict": {}}, tmp_path / "last.ckpt")
+    with (
+        pytest.raises(InputError, match=r"got a checkpoint; .* a network of your own"),
+        read_file(tmp_path / "last.ckpt", kind, 1),
+    ):
+        pass

@@ -493,3 +493,37 @@ def test_a_config_names_a_class_of_the_working_folder(tmp_path, capfd, monkeypat
     monkeypatch.setattr("sys.path", [*sys.path])
     assert main(["fit", "--config", "my.yaml"]) == 0
     assert (tmp_path / "run" / "privacy.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classifier": nn.Linear(8, 1)}, r"\(n, C\) with C > 1, .* got \(64, 1\)"),
+        ({"space": Flatten((DIM + 1,), radius=8.0)}, "source records of shape .* one shape"),
+    ],
+    ids=["too few outputs", "source of another shape"],
+)
+def test_parts_that_do_not_fit_loaders_are_named_before_a_release(tmp_path, options, message):
+    parts = {"classifier": Head(8, 2, hidden=0), "space": Flatten((DIM,), radius=8.0), **options}
+    pl_module = AdaptationModule(
+        VectorEncoder(DIM, (8,), "tanh"),
+        adapter=VectorAdapter(DIM),
+        batch_size=300,
+        n_quantiles=20,
+        **parts,
+    )
+    with pytest.raises(InputError, match=message) as refusal:
+        trained(tmp_path, pl_module, loaders(), steps=2)
+    assert str(refusal.value).endswith("Nothing was released.")
+    assert ".." not in str(refusal.value)
+
+
+@pytest.mark.parametrize("classes", [torch.zeros(6), torch.zeros(6, 2, dtype=torch.long)])
+def test_classes_of_a_source_are_whole_numbers(classes):
+    with pytest.raises(InputError, match="classes of the source as whole numbers"):
+        SourceLoader(torch.rand(6, 3), classes, batch_size=2)
+
+
+def test_a_release_fills_whole_blocks():
+    with pytest.raises(InputError, match="a multiple of n_quantiles=20, got 290; pass 280"):
+        module(batch_size=290)
