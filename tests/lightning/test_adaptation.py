@@ -191,7 +191,7 @@ def test_options_that_do_not_fit_are_refused(options, words):
 
 
 def test_an_encoder_without_dim_is_refused_before_a_release(tmp_path):
-    pl_module = AdaptationModule(nn.Linear(DIM, 3), Head(3, 2), align="features", batch_size=300)
+    pl_module = AdaptationModule(nn.Linear(DIM, 3), Head(3, 2), align="features", batch_size=320)
     with pytest.raises(InputError, match="attribute dim"):
         trained(tmp_path, pl_module, loaders())
     assert not (tmp_path / "ledger.jsonl").exists()
