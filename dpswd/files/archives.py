@@ -67,7 +67,10 @@ def _file_of(kind: str) -> str:
 
 
 def _refuse_checkpoint(content: Any, path: str | Path, kind: str) -> None:
-    """Refuse a checkpoint of Lightning; runs of networks of the user have no other file."""
+    """Refuse a checkpoint of Lightning.
+
+    Runs of networks of the user have no other file.
+    """
     if kind in _FILE_NAMES and isinstance(content, dict) and _OF_CHECKPOINTS in content:
         raise InputError(
             f"Expected a {kind} written by dpswd at {path}, got a checkpoint; pass "

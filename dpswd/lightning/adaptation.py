@@ -414,7 +414,10 @@ def _check_networks(encoder: nn.Module, classifier: nn.Module, data: AdaptationD
 
 
 def _check_source_shape(records: Tensor, adapter: nn.Module | None, space: FeatureMap) -> None:
-    """Refuse source records of another shape than the space maps, which is that of the target."""
+    """Refuse source records of another shape than that which the space maps.
+
+    That shape is the one of the target.
+    """
     adapted = records
     if adapter is not None:
         adapted = adapter(records)
