@@ -130,7 +130,7 @@ def table1(
     steps: int = 0,
     only: str | None = None,
 ) -> Result:
-    """Table 1: all methods on digits (steps 0: all, half an hour a cell; resumes).
+    """Table 1: all methods on digits (steps 0: all, 15 minutes a cell; resumes).
 
     ``only``, as ``dann``, leaves the other methods out.
     """

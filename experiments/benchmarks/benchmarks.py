@@ -159,7 +159,8 @@ def private_loss(
     if statistic == "quantiles":
         n_quantiles = max(m for m in range(1, MOST_QUANTILES + 1) if n % m == 0)
     k = problem.u.shape[1]
-    return DPSlicedWassersteinLoss(ProjectionMechanism(d, k, SIGMA, n, statistic, n_quantiles))
+    mechanism = ProjectionMechanism(d, k, SIGMA, n, statistic, n_quantiles, row_norm=math.sqrt(d))
+    return DPSlicedWassersteinLoss(mechanism)
 
 
 def private_step(problem: Problem, loss: DPSlicedWassersteinLoss) -> Tensor:
@@ -376,13 +377,17 @@ from dpswd import DPSlicedWassersteinLoss, ProjectionMechanism
 torch.set_num_threads(1)
 def before():
     global loss, records, generated
+    n_quantiles = 10 if {B} % 100 else 100
+    row_norm = {d} ** 0.5
     loss = DPSlicedWassersteinLoss(
-        ProjectionMechanism({d}, {k}, 0.01, {B}, "quantiles", 10 if {B} % 100 else 100)
+        ProjectionMechanism({d}, {k}, 0.01, {B}, "quantiles", n_quantiles, row_norm)
     )
     generator = torch.Generator().manual_seed(0)
     records = torch.randint(0, 256, ({N}, {d}), generator=generator, dtype=torch.uint8)
     generated = torch.rand(500, {d}, requires_grad=True)
-    small = DPSlicedWassersteinLoss(ProjectionMechanism({d}, 2, 0.01, 100, "quantiles", 10))
+    small = DPSlicedWassersteinLoss(
+        ProjectionMechanism({d}, 2, 0.01, 100, "quantiles", 10, row_norm)
+    )
     small(records[:1].repeat(100, 1).float() / 255, generated).backward()
 def work():
     index = torch.randperm({N})[:{B}]

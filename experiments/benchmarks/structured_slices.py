@@ -7,6 +7,7 @@ single precision. A size whose result is in ``OUT/structured_slices`` is not mea
 its file to repeat it.
 """
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ def steps(sizes: tuple[StepSize, ...], device: str, threads: tuple[int, ...]) ->
             step_size.k,
             SIGMA,
             size.n,
+            row_norm=math.sqrt(size.d),
             kind=step_size.kind,
             precision=step_size.precision,
         )
@@ -190,7 +192,7 @@ def classes(device: str, threads: tuple[int, ...]) -> list[Row]:
     rows = []
     for n, n_classes, k, n_blocks in CLASS_SIZES:
         mechanism = ProjectionMechanism(
-            144, k, SIGMA, 1000, "quantiles", n_blocks, n_classes=n_classes, kind="orthogonal"
+            144, k, SIGMA, 1000, "quantiles", n_blocks, 12.0, "orthogonal", n_classes=n_classes
         )
         loss = DPSlicedWassersteinLoss(mechanism)
         generator = torch.Generator().manual_seed(0)

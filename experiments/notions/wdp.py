@@ -185,9 +185,9 @@ def _row_of_panel(name: str, panel: Panel, scale: float, order: float) -> Row:
 QUANTILES = (0.05, 0.50, 0.75, 0.99)
 LABELS = {
     "dp_epsilon": "moments accountant, order 16",
-    "least_dp_epsilon": "moments accountant, least over orders",
+    "least_dp_epsilon": "moments accountant, least of ten orders",
     "bdp_epsilon": "Bayesian accountant, order 16",
-    "least_bdp_epsilon": "Bayesian accountant, least over orders",
+    "least_bdp_epsilon": "Bayesian accountant, least of ten orders",
     "wdp_diagnostic": "Wasserstein accountant, authors' program",
     "wdp_printed": "Wasserstein accountant, as printed",
 }

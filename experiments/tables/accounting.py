@@ -156,9 +156,9 @@ def wdp_fig2(result: Result) -> str:
     table.number("quantile of C", "quantile", form="g")
     table.number("noise / C", "noise", form="g")
     table.number("DP ε, order 16", "dp_epsilon", form=",.0f")
-    table.number("DP ε, least", "least_dp_epsilon", form=",.2f")
+    table.number("DP ε, least of ten orders", "least_dp_epsilon", form=",.2f")
     table.number("Bayesian ε, order 16", "bdp_epsilon", form=",.2f")
-    table.number("Bayesian ε, least", "least_bdp_epsilon", form=",.2f")
+    table.number("Bayesian ε, least of ten orders", "least_bdp_epsilon", form=",.2f")
     table.number("WDP", "wdp_diagnostic", form=",.1f")
     return with_origin(table, result, rows, note="last step")
 

@@ -48,6 +48,7 @@ class Net(L.LightningModule):
             kind="orthogonal",
             statistic="quantiles",
             n_quantiles=10,
+            row_norm=4.0,
         )
         self.loss = DPSlicedWassersteinLoss(mechanism)
         self.modes = set()
