@@ -136,11 +136,11 @@ class AdaptationModule(KeepsRelease):
         positive(lr=lr, adapter_lr=adapter_lr)
         at_least(1, n_quantiles=n_quantiles)
         stated_at_least(1, batch_size=batch_size, n_projections=n_projections)
-        remainder = (batch_size or 0) % n_quantiles
-        if batch_size is not None and statistic == "quantiles" and remainder:
+        if batch_size is not None and statistic == "quantiles" and batch_size % n_quantiles:
+            whole_blocks = max(n_quantiles, batch_size - batch_size % n_quantiles)
             raise InputError(
                 f"Expected batch_size to be a multiple of n_quantiles={n_quantiles}, got "
-                f"{batch_size}; pass {max(n_quantiles, batch_size - remainder)}."
+                f"{batch_size}; pass {whole_blocks}."
             )
         if align == "features" and space is not None:
             raise InputError(
