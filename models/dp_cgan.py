@@ -91,7 +91,6 @@ class DPCGAN(L.LightningModule):
         )
         n_parameters = sum(parameter.numel() for parameter in self.discriminator.parameters())
         self.gradients = ClippedGradients(n_parameters, clip, batch_size)
-        self._gradients_of: GradientsOfRecords | None = None  # during a fit
 
     def configure_optimizers(self) -> Any:
         """Return gradient descent for the discriminator and Adam for the generator."""
@@ -102,18 +101,18 @@ class DPCGAN(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Wrap a copy of the discriminator for Opacus, whose hooks stay off this one."""
-        self._gradients_of = GradientsOfRecords(self.discriminator)
+        self.gradients.gradients_of = GradientsOfRecords(self.discriminator, _looks_real)
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self._gradients_of = None
+        self.gradients.gradients_of = None
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Release gradients of the discriminator; update it, and then the generator."""
         images, labels = batch
         optimisers: Any = self.optimizers()
         discriminator_optimiser, generator_optimiser = optimisers
-        released = self.gradients.release(self.gradients_of_records(images, labels))
+        released = self.gradients.release(self._rows(images, labels))
         generated, classes = self._generated()
         discriminator_optimiser.zero_grad()
         self.manual_backward(self._loss(generated.detach(), classes, is_real=False))
@@ -140,11 +139,6 @@ class DPCGAN(L.LightningModule):
         """
         logits = self.discriminator(self._rows(images, labels))
         return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, float(is_real)))
-
-    def gradients_of_records(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradients (B, P) of the loss of real records. PRIVATE."""
-        assert self._gradients_of is not None
-        return self._gradients_of(self._rows(images, labels), _looks_real)
 
 
 def _looks_real(logits: Tensor) -> Tensor:

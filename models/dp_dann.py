@@ -79,7 +79,6 @@ class DPDANN(DANN):
         self._adversarial = [*self.encoder.parameters(), *self.domain.parameters()]
         n_parameters = sum(parameter.numel() for parameter in self._adversarial)
         self.gradients = ClippedGradients(n_parameters, clip, batch_size)
-        self._gradients_of: GradientsOfRecords | None = None  # during a fit
         self._released: Tensor | None = None
 
     def on_fit_start(self) -> None:
@@ -92,7 +91,8 @@ class DPDANN(DANN):
                 states another number of records than the target has.
         """
         self._check_account()
-        self._gradients_of = GradientsOfRecords(_Adversary(self.encoder, self.domain))
+        adversary = _Adversary(self.encoder, self.domain)
+        self.gradients.gradients_of = GradientsOfRecords(adversary, self._target_loss)
 
     def _check_account(self) -> None:
         """Compare batches and number of records of the account with those of the target."""
@@ -113,15 +113,13 @@ class DPDANN(DANN):
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self._gradients_of = None
+        self.gradients.gradients_of = None
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Release gradients of the target; return the loss of the source."""
         self._released = None
         if self.is_aligning:
-            assert self._gradients_of is not None
-            rows = self._gradients_of(batch["target"], self._target_loss)
-            self._released = self.gradients.release(rows) / self.batch_size
+            self._released = self.gradients.release(batch["target"]) / self.batch_size
         records, classes = batch["source"]
         features = self.encoder(records)
         loss = self.class_loss(features, classes)

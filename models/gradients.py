@@ -19,16 +19,75 @@ from dpswd.release import RecordSum, make_release
 
 # Part by which gradients are clipped below C, since norms and sums are rounded to float32.
 _MARGIN = 1e-4
+# Numbers of the gradients that are in memory at a time: 8 MB, which a processor has in its cache.
+_MAX_NUMBERS = 2**21
+
+
+class GradientsOfRecords:
+    """Computes the gradients of a loss for each record, on a copy of a network.
+
+    Args:
+        network: A network of layers that Opacus knows, without batch normalisation.
+        loss: Maps the outputs of the network to the mean of the losses of the records.
+    """
+
+    def __init__(self, network: nn.Module, loss: Callable[[Tensor], Tensor]) -> None:
+        # Opacus is an extra of the developers, and slow to import.
+        from opacus import GradSampleModule
+
+        self._loss = loss
+        self._parameters: Sequence[nn.Parameter] = list(network.parameters())
+        own = copy.deepcopy(network)
+        for layer in own.modules():
+            if list(layer.parameters(recurse=False)):
+                layer.register_forward_pre_hook(_in_usual_layout)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._copy: Any = GradSampleModule(own, loss_reduction="mean")
+
+    def copy_weights(self) -> None:
+        """Give the copy the present weights of the network."""
+        with torch.no_grad():
+            for parameter, present in zip(self._copy.parameters(), self._parameters, strict=True):
+                parameter.copy_(present)
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """Return the gradients (n, P) of the losses of records (n, ...). PRIVATE."""
+        records = records.to(self._parameters[0].device)
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")  # of torch: records need no gradient
+            self._loss(self._copy(records)).backward()
+        parts = [parameter.grad_sample.flatten(1) for parameter in self._copy.parameters()]
+        self._copy.zero_grad(set_to_none=True)
+        return torch.cat(parts, dim=1)
+
+
+def _in_usual_layout(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the inputs of a layer with the strides that their shapes have by default.
+
+    Opacus 1.6 reads the memory of the input of a convolution as if it had these strides; with those
+    of ``torch.channels_last`` its gradients are wrong.
+    """
+    # flatten() and view() instead of contiguous(), which leaves strides of one channel as they are
+    return tuple(
+        part.flatten().view(part.shape) if isinstance(part, Tensor) else part for part in inputs
+    )
 
 
 class ClippedGradients(RecordSum):
-    """Sum of gradients of records (n, P), each clipped to a norm.
+    """Sum of the gradients of records, each clipped to a norm.
 
     Args:
         n_parameters: Number P of entries of a gradient.
         clip: Largest norm C of a gradient.
         batch_size: Number B of records in a release.
+
+    Attributes:
+        gradients_of: Computes the gradients. A module sets it at the start of a training and
+            deletes it at the end.
     """
+
+    gradients_of: GradientsOfRecords | None = None
 
     def __init__(self, n_parameters: int, clip: float, batch_size: int) -> None:
         mechanism = GaussianMechanism(
@@ -39,49 +98,24 @@ class ClippedGradients(RecordSum):
         self.shape = (n_parameters,)
 
     def contribution(self, rows: Tensor, groups: Tensor, n_records: int) -> Tensor:
-        """Return the sum of clipped gradients. PRIVATE."""
-        norms = torch.linalg.vector_norm(rows, dim=1)
+        """Return the sum of the clipped gradients of records (n, ...). PRIVATE."""
+        assert self.gradients_of is not None
+        self.gradients_of.copy_weights()
+        chunk_size = max(1, _MAX_NUMBERS // self.shape[0])
+        total = torch.zeros(self.shape, dtype=torch.float64)
+        for records in rows.split(chunk_size):
+            total += self._clipped_sum(self.gradients_of(records)).cpu()
+        return total
+
+    def _clipped_sum(self, gradients: Tensor) -> Tensor:
+        """Return the sum (P,) of gradients (n, P), each clipped to the norm."""
+        norms = torch.linalg.vector_norm(gradients, dim=1)
         factors = (self.clip * (1 - _MARGIN) / norms).clamp(max=1.0)
-        return (factors @ rows).double()
+        return factors @ gradients
 
-    def release(self, gradients: Tensor) -> Tensor:
-        """Release the noisy sum (P,) of gradients (B, P)."""
-        return make_release(self, gradients)["values"]
-
-
-class GradientsOfRecords:
-    """Computes the gradients of a loss for each record, on a copy of a network.
-
-    Args:
-        network: A network of layers that Opacus knows, without batch normalisation.
-    """
-
-    def __init__(self, network: nn.Module) -> None:
-        # Opacus is an extra of the developers, and slow to import.
-        from opacus import GradSampleModule
-
-        self.parameters: Sequence[nn.Parameter] = list(network.parameters())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._copy: Any = GradSampleModule(copy.deepcopy(network), loss_reduction="mean")
-
-    def __call__(self, records: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the gradients (n, P) of a loss, one for each record. PRIVATE.
-
-        The loss is the mean over the outputs of records (n, ...).
-
-        The copy gets the present weights of the network first.
-        """
-        copies = list(self._copy.parameters())
-        with torch.no_grad():
-            for parameter, present in zip(copies, self.parameters, strict=True):
-                parameter.copy_(present)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch: records need no gradient
-            loss(self._copy(records)).backward()
-        rows = torch.cat([part.grad_sample.flatten(1) for part in copies], dim=1)
-        self._copy.zero_grad(set_to_none=True)
-        return rows
+    def release(self, records: Tensor) -> Tensor:
+        """Release the noisy sum (P,) of the clipped gradients of records (B, ...)."""
+        return make_release(self, records)["values"]
 
 
 def add_to_gradients(parameters: Sequence[nn.Parameter], gradient: Tensor) -> None:

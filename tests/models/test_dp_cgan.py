@@ -66,11 +66,10 @@ def test_a_record_moves_the_sum_of_gradients_by_twice_the_clip_at_most():
     neighbour[0] = -1.0
     other[0] = 9
     sums, plain = [], []
-    for rows, classes in ((records, labels), (neighbour, other)):
-        gradients = module.gradients_of_records(rows, classes)
-        assert len(gradients) == BATCH
-        sums.append(module.gradients.contribution(gradients, classes, BATCH))
-        plain.append(gradients.sum(0))
+    for images_of_batch, classes in ((records, labels), (neighbour, other)):
+        rows = module._rows(images_of_batch, classes)
+        sums.append(module.gradients.contribution(rows, classes, BATCH))
+        plain.append(module.gradients.gradients_of(rows).sum(0))
     assert 0.005 < float((sums[1] - sums[0]).norm()) <= 0.02
     assert float((plain[1] - plain[0]).norm()) > 0.2  # control: without clipping it moves more
     module.on_fit_end()

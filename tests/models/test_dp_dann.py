@@ -6,6 +6,7 @@ import lightning as L
 import pytest
 import torch
 from factories import ledger_of, privacy, triangle
+from torch import nn
 
 from dpswd import PrivacyAccountant, PrivacyBudget
 from dpswd.lightning.adaptation_data import SourceLoader
@@ -14,7 +15,7 @@ from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import VectorEncoder
 from models.domains import TargetLoader, accuracy
 from models.dp_dann import DPDANN
-from models.gradients import ClippedGradients
+from models.gradients import ClippedGradients, GradientsOfRecords
 
 BATCH = 16
 N = 120
@@ -82,13 +83,56 @@ def test_checkpoint_has_every_weight_once(tmp_path):
     assert len([name for name in names if name.endswith("encoder.layers.0.weight")]) == 1
 
 
+def sum_by_autograd(network, loss, records, clip):
+    """The sum of clipped gradients, each by a pass of autograd."""
+    total = 0.0
+    parameters = list(network.parameters())
+    for record in records.split(1):
+        parts = torch.autograd.grad(loss(network(record)), parameters)
+        gradient = torch.cat([part.flatten() for part in parts]).double()
+        total += gradient * min(1.0, clip / float(gradient.norm()))
+    return total
+
+
+def mean_of_squares(outputs):
+    return outputs.square().flatten(1).sum(1).mean()
+
+
+@pytest.mark.parametrize("clip", [1.0, 1e9])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("n_channels", [1, 3])
+@pytest.mark.parametrize("n", [1, 70])
+def test_gradients_of_convolutions_are_those_of_autograd(n, n_channels, layout, clip):
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(n_channels, 8, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 200, 3, padding=1, stride=2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(1800, 20),
+    ).to(memory_format=layout)
+    records = torch.rand(n, n_channels, 14, 14).to(memory_format=layout)
+    query = ClippedGradients(sum(part.numel() for part in network.parameters()), clip, n)
+    query.gradients_of = GradientsOfRecords(network, mean_of_squares)
+    with torch.no_grad():
+        network[0].weight.mul_(2)  # the copy gets the present weights
+    computed = query.contribution(records, torch.zeros(n), n)
+    expected = sum_by_autograd(network, mean_of_squares, records, clip)
+    error = (computed - expected).norm() / expected.norm()
+    assert error < 3e-4  # 1e-4 by the margin of the clip
+
+
 def test_sum_of_clipped_gradients_with_the_stated_noise():
     """The sum is that of the clipped rows, of which none exceeds C; the noise has its sigma."""
     n_entries = 4000
     clip = 0.1
     rows = torch.randn(BATCH, n_entries, generator=torch.Generator().manual_seed(0))
     rows[0] *= 1e-4  # below the norm
+    linear = nn.Linear(n_entries, 1, bias=False)  # its gradient at a record is the record
     query = ClippedGradients(n_entries, clip, BATCH)
+    query.gradients_of = GradientsOfRecords(linear, torch.mean)
     query.mechanism = replace(query.mechanism, sigma=0.3)
     exact = query.contribution(rows, torch.zeros(BATCH), BATCH)
     norms = rows.norm(dim=1, keepdim=True)
