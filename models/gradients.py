@@ -108,10 +108,14 @@ class ClippedGradients(RecordSum):
         return total
 
     def _clipped_sum(self, gradients: Tensor) -> Tensor:
-        """Return the sum (P,) of gradients (n, P), each clipped to the norm."""
+        """Return the sum (P,) of gradients (n, P), each clipped to the norm.
+
+        A gradient without a finite norm counts as zero: the sum would tell of its record.
+        """
         norms = torch.linalg.vector_norm(gradients, dim=1)
         factors = (self.clip * (1 - _MARGIN) / norms).clamp(max=1.0)
-        return factors @ gradients
+        is_finite = norms.isfinite()
+        return factors[is_finite] @ gradients[is_finite]
 
     def release(self, records: Tensor) -> Tensor:
         """Release the noisy sum (P,) of the clipped gradients of records (B, ...)."""

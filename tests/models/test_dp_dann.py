@@ -146,5 +146,16 @@ def test_sum_of_clipped_gradients_with_the_stated_noise():
     assert abs(float(noise.square().mean()) - 1) < 5 * (2 / n_entries) ** 0.5
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e30])
+def test_a_gradient_without_a_finite_norm_counts_as_zero(number):
+    linear = nn.Linear(10, 1, bias=False)  # its gradient at a record is the record
+    rows = torch.ones(BATCH, 10)
+    query = ClippedGradients(10, 1.0, BATCH)
+    query.gradients_of = GradientsOfRecords(linear, torch.mean)
+    others = query.contribution(rows[1:], torch.zeros(BATCH - 1), BATCH)
+    rows[0, 3] = number
+    torch.testing.assert_close(query.contribution(rows, torch.zeros(BATCH), BATCH), others)
+
+
 def test_learns_the_source(tmp_path):
     assert accuracy(fit(tmp_path, steps=80), triangle(600, 2)) > 90
