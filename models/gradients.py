@@ -19,8 +19,8 @@ from dpswd.release import RecordSum, make_release
 
 # Part by which gradients are clipped below C, since norms and sums are rounded to float32.
 _MARGIN = 1e-4
-# Numbers of the gradients that are in memory at a time: 8 MB, which a processor has in its cache.
-_MAX_NUMBERS = 2**21
+# Numbers of the gradients that are in memory at a time: 16 MB, which a processor has in its cache.
+_MAX_NUMBERS = 2**22
 
 
 class GradientsOfRecords:
@@ -51,15 +51,18 @@ class GradientsOfRecords:
             for parameter, present in zip(self._copy.parameters(), self._parameters, strict=True):
                 parameter.copy_(present)
 
-    def __call__(self, records: Tensor) -> Tensor:
-        """Return the gradients (n, P) of the losses of records (n, ...). PRIVATE."""
+    def __call__(self, records: Tensor) -> list[Tensor]:
+        """Return the gradients of the losses of records (n, ...). PRIVATE.
+
+        A part (n, p) is that of one parameter with p entries.
+        """
         records = records.to(self._parameters[0].device)
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # of torch: records need no gradient
             self._loss(self._copy(records)).backward()
         parts = [parameter.grad_sample.flatten(1) for parameter in self._copy.parameters()]
         self._copy.zero_grad(set_to_none=True)
-        return torch.cat(parts, dim=1)
+        return parts
 
 
 def _in_usual_layout(layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -107,15 +110,22 @@ class ClippedGradients(RecordSum):
             total += self._clipped_sum(self.gradients_of(records)).cpu()
         return total
 
-    def _clipped_sum(self, gradients: Tensor) -> Tensor:
-        """Return the sum (P,) of gradients (n, P), each clipped to the norm.
+    def _clipped_sum(self, gradients: list[Tensor]) -> Tensor:
+        """Return the sum (P,) of gradients, each clipped to the norm.
 
         A gradient without a finite norm counts as zero: the sum would tell of its record.
+
+        Args:
+            gradients: Their parts (n, p), one for each parameter; they are changed in place.
         """
-        norms = torch.linalg.vector_norm(gradients, dim=1)
+        norms_of_parts = [torch.linalg.vector_norm(part, dim=1) for part in gradients]
+        norms = torch.linalg.vector_norm(torch.stack(norms_of_parts), dim=0)
         factors = (self.clip * (1 - _MARGIN) / norms).clamp(max=1.0)
-        is_finite = norms.isfinite()
-        return factors[is_finite] @ gradients[is_finite]
+        is_infinite = ~norms.isfinite()
+        factors[is_infinite] = 0.0
+        for part in gradients:
+            part[is_infinite] = 0.0
+        return torch.cat([factors @ part for part in gradients])
 
     def release(self, records: Tensor) -> Tensor:
         """Release the noisy sum (P,) of the clipped gradients of records (B, ...)."""
