@@ -292,8 +292,9 @@ def make_release(
         chunks = _open_chunks(module, private, entries, row_function, processes)
         n_entries = private.n_entries
     else:
+        n_entries = sum(processes.all_gather(len(private)))
+        _check_size(module.mechanism, n_entries)
         chunks = iter([(private.detach(), _one_group(private))])
-        n_entries = len(private)
     public: dict[str, Tensor] = {}
     if isinstance(module, RecordSum):
         part = processes.run_on_all(_add_up, module, chunks, n_entries)
@@ -344,6 +345,16 @@ def _check_units(mechanism: Mechanism, records: PrivateRecords) -> None:
         raise InputError(
             f"Expected a mechanism with per_unit={records.per_unit} as the records, got "
             f"{mechanism.per_unit}; open the budget with the records."
+        )
+
+
+def _check_size(mechanism: Mechanism, n_entries: int) -> None:
+    """Raise unless all ranks together hand over the number of records that the account has."""
+    batch_size = mechanism.batch_size
+    if batch_size is not None and n_entries != batch_size:
+        raise InputError(
+            f"Expected batches of batch_size={batch_size} records, which the account has, got "
+            f"{n_entries}; make the batches of the loader and batch_size of the mechanism equal."
         )
 
 

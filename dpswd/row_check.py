@@ -44,6 +44,10 @@ _SCALES = (
     _Scale(others=1e2, changed=1.0),
 )
 
+# Numbers that stand for a missing entry.
+_MARKERS_OF_VECTORS = (0.0, -1.0, -999.0)
+_MARKERS_OF_IMAGES = (0.0,)
+
 # Ranges of the pixels of random images. An image whose pixels are all 0, or all 1, is beyond them.
 _RANGES = ((0.0, 1.0), (0.0, 0.01), (0.5, 0.6))
 
@@ -211,6 +215,9 @@ def _pairs_of_images(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
         values = low + (high - low) * torch.rand(_N_RECORDS, *shape)
         for first in (torch.rand(*shape), torch.zeros(shape), torch.ones(shape)):
             yield values, torch.cat([first[None], values[1:]])
+    for marker in _MARKERS_OF_IMAGES:
+        values = _with_missing_entries(torch.rand(_N_RECORDS, *shape), marker)
+        yield values, torch.cat([torch.ones(1, *shape), values[1:]])
 
 
 def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -223,3 +230,19 @@ def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]
         far = scale.changed * (1 + torch.randn(1, *shape).abs())
         for first in (far, -far):
             yield values, torch.cat([first, values[1:]])
+    for marker in _MARKERS_OF_VECTORS:
+        values = _with_missing_entries(torch.randn(_N_RECORDS, *shape), marker)
+        far = 100 * (1 + torch.randn(1, *shape).abs())
+        yield values, torch.cat([far, values[1:]])
+
+
+def _with_missing_entries(values: Tensor, marker: float) -> Tensor:
+    """Return values (n, ...) of which about half of the entries of every record are a marker.
+
+    A function that replaces missing entries by the mean of the batch then shows the other records.
+    The last entry of a record is kept, so that no record is zero.
+    """
+    rows = values.flatten(1)
+    is_missing = torch.rand(rows.shape) < 0.5
+    is_missing[:, -1] = False
+    return rows.masked_fill(is_missing, marker).view(values.shape)

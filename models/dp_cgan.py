@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpswd._validate import positive
-from models.gradients import ClippedGradients, GradientsOfRecords, add_to_gradients
+from models.gradients import ClippedGradients, add_to_gradients
 
 HIDDEN = 128  # units of both networks, as in the authors' code
 
@@ -101,11 +101,11 @@ class DPCGAN(L.LightningModule):
 
     def on_fit_start(self) -> None:
         """Wrap a copy of the discriminator for Opacus, whose hooks stay off this one."""
-        self.gradients.gradients_of = GradientsOfRecords(self.discriminator, _looks_real)
+        self.gradients.start(self.discriminator, _looks_real)
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self.gradients.gradients_of = None
+        self.gradients.stop()
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Release gradients of the discriminator; update it, and then the generator."""

@@ -29,7 +29,7 @@ from dpswd.errors import InputError
 from dpswd.lightning.budget import budget_of
 from models.adaptation import DANN, domain_loss, reverse
 from models.domains import Domains
-from models.gradients import ClippedGradients, GradientsOfRecords, add_to_gradients
+from models.gradients import ClippedGradients, add_to_gradients
 
 
 class _Adversary(nn.Module):
@@ -87,12 +87,12 @@ class DPDANN(DANN):
         The hooks of Opacus stay off this one.
 
         Raises:
-            InputError: If the data module does not draw the batches of the account, or the budget
-                states another number of records than the target has.
+            InputError: If the data module does not draw the batches of the account, if the budget
+                states another number of records than the target has, or if there are several
+                processes.
         """
         self._check_account()
-        adversary = _Adversary(self.encoder, self.domain)
-        self.gradients.gradients_of = GradientsOfRecords(adversary, self._target_loss)
+        self.gradients.start(_Adversary(self.encoder, self.domain), self._target_loss)
 
     def _check_account(self) -> None:
         """Compare batches and number of records of the account with those of the target."""
@@ -113,7 +113,7 @@ class DPDANN(DANN):
 
     def on_fit_end(self) -> None:
         """Delete the copy."""
-        self.gradients.gradients_of = None
+        self.gradients.stop()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Release gradients of the target; return the loss of the source."""

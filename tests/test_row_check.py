@@ -59,6 +59,30 @@ def test_threshold_on_all_vectors_is_refused(shape, threshold):
         check_row_function(partial(scaled_above, threshold=threshold), shape)
 
 
+def filled_by_the_mean(values, marker):
+    """Missing entries become the mean of the batch."""
+    means = values.mean(0, keepdim=True).expand_as(values)
+    return torch.where(values == marker, means, values).flatten(1)
+
+
+def filled_by_a_constant(values, marker):
+    return torch.where(values == marker, 0.5, values).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "marker"), [((3,), 0.0), ((3,), -1.0), ((40,), -999.0), ((1, 8, 8), 0.0)], ids=str
+)
+def test_missing_entries_that_become_the_mean_are_refused(shape, marker):
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(partial(filled_by_the_mean, marker=marker), shape)
+    check_row_function(partial(filled_by_a_constant, marker=marker), shape)  # control
+
+
+@pytest.mark.parametrize("shape", VECTORS, ids=str)
+def test_rows_of_norm_one_are_accepted(shape):
+    check_row_function(lambda values: values / values.norm(dim=1, keepdim=True), shape)
+
+
 def scaled_by_the_largest_pixel(images):
     return (images / images.max()).flatten(1)
 

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -17,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from dpswd.errors import InputError, PrivacyWarning, UtilityWarning
 from dpswd.lightning._plan import batches_per_step
-from dpswd.sampling import ReleaseLoader
+from dpswd.sampling import FixedSizeSampler, ReleaseLoader
 
 __all__ = [
     "refuse_epochs",
@@ -52,29 +53,63 @@ def refuse_trial_run(trainer: L.Trainer) -> None:
         )
 
 
-def refuse_epochs(loader: Any, batch_size: int | None, sample_size: int) -> None:
-    """Refuse a loader of tensors that passes through the records in epochs.
+def refuse_epochs(loaders: Sequence[Any], batch_size: int | None, sample_size: int) -> None:
+    """Refuse loaders of tensors of which none can have the batches that the account assumes.
+
+    These are fresh uniform subsets of B of the N records. Which of several loaders has the private
+    records is not known. For example, the loader of a public source may pass through it in epochs
+    if that of the private target draws fresh subsets.
 
     Args:
-        loader: The only training loader.
+        loaders: All training loaders.
         batch_size: Number B of records in a release; ``None`` for a query of all records.
         sample_size: Number N of records.
 
     Raises:
-        InputError: If batches of B < N records come from a sampler of torch.
+        InputError: If all loaders of B < N records have a sampler of torch, or draw subsets of
+            another number of records.
     """
-    if not isinstance(loader, DataLoader) or loader.batch_size != batch_size:
+    if batch_size is None or batch_size >= sample_size:
         return
-    batches = loader.batch_sampler
-    if batch_size is None or batch_size >= sample_size or type(batches) is not BatchSampler:
-        return
-    if isinstance(batches.sampler, _EPOCHS):
+    sampler = _sampler_of_epochs(loaders, batch_size)
+    if sampler is not None:
         raise InputError(
             "Expected batches that are fresh random subsets, which the account assumes, got a "
-            f"DataLoader with a {type(batches.sampler).__name__}, which passes through the records "
-            f"in epochs; pass DataLoader(dataset, batch_sampler=FixedSizeSampler({sample_size}, "
+            f"DataLoader with a {type(sampler).__name__}, which passes through the records in "
+            f"epochs; pass DataLoader(dataset, batch_sampler=FixedSizeSampler({sample_size}, "
             f"{batch_size}, n_steps=...)), or PrivateRecords with a ReleaseLoader."
         )
+    numbers = [batches.sample_size for batches in _fixed_size_samplers(loaders)]
+    if numbers and sample_size not in numbers:
+        raise InputError(
+            f"Expected PrivacyBudget with sample_size={numbers[0]}, from which the "
+            f"FixedSizeSampler draws, got {sample_size}; make them equal."
+        )
+
+
+def _sampler_of_epochs(loaders: Sequence[Any], batch_size: int) -> Any:
+    """Return a sampler of epochs if the batches of B records all come from such samplers."""
+    samplers = []
+    for loader in loaders:
+        if not isinstance(loader, DataLoader):
+            return None  # a loader of the user may draw fresh subsets
+        batches = loader.batch_sampler
+        if type(batches) is not BatchSampler:
+            return None
+        if loader.batch_size == batch_size and isinstance(batches.sampler, _EPOCHS):
+            samplers.append(batches.sampler)
+    if not samplers:
+        return None
+    return samplers[0]
+
+
+def _fixed_size_samplers(loaders: Sequence[Any]) -> list[FixedSizeSampler]:
+    """Return the samplers of fresh subsets of all loaders."""
+    samplers: list[Any] = []
+    for loader in loaders:
+        if isinstance(loader, DataLoader):
+            samplers.append(loader.batch_sampler)
+    return [sampler for sampler in samplers if isinstance(sampler, FixedSizeSampler)]
 
 
 def warn_of_validation(trainer: L.Trainer, module: L.LightningModule) -> None:

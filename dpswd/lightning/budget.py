@@ -458,11 +458,10 @@ class PrivacyBudget(L.Callback):
         loader = _release_loader(trainer.train_dataloader)
         if loader is None:
             if self._handed_over is not None:
+                loaders = _list_of(trainer.train_dataloader)
                 for loss in losses:
                     batch_size = loss.mechanism.batch_size
-                    refuse_epochs(
-                        trainer.train_dataloader, batch_size, self._handed_over.sample_size
-                    )
+                    refuse_epochs(loaders, batch_size, self._handed_over.sample_size)
                 return self._handed_over
             raise InputError(
                 "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
@@ -545,13 +544,7 @@ def _release_loader(loaders: Any) -> ReleaseLoader | None:
     Raises:
         InputError: If there are several loaders of private batches.
     """
-    if isinstance(loaders, CombinedLoader):
-        loaders = loaders.flattened
-    if isinstance(loaders, Mapping):
-        loaders = list(loaders.values())
-    if not isinstance(loaders, list | tuple):
-        loaders = [loaders]
-    private = [loader for loader in loaders if isinstance(loader, ReleaseLoader)]
+    private = [loader for loader in _list_of(loaders) if isinstance(loader, ReleaseLoader)]
     if len(private) > 1:
         raise InputError(
             f"Expected one loader of private batches (dpswd.ReleaseLoader), got {len(private)}; "
@@ -560,6 +553,17 @@ def _release_loader(loaders: Any) -> ReleaseLoader | None:
     if not private:
         return None
     return private[0]
+
+
+def _list_of(loaders: Any) -> list[Any]:
+    """Return the training loaders of a trainer, which may be a collection of them."""
+    if isinstance(loaders, CombinedLoader):
+        loaders = loaders.flattened
+    if isinstance(loaders, Mapping):
+        loaders = list(loaders.values())
+    if not isinstance(loaders, list | tuple):
+        loaders = [loaders]
+    return list(loaders)
 
 
 def _has_release(batch: Any) -> bool:

@@ -135,6 +135,39 @@ def test_fresh_subsets_of_tensors_are_accepted(tmp_path):
     assert handed_over(tmp_path, batches).criterion.n_releases == 2
 
 
+def fresh_subsets(sample_size=N):
+    sampler = FixedSizeSampler(sample_size, B, n_steps=2)
+    return DataLoader(TensorDataset(X), batch_sampler=sampler)
+
+
+class OfTwoLoaders(OwnLoader):
+    """A module whose private batches are those of the loader ``target``."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch["target"], batch_idx)
+
+
+def of_two_loaders(directory, **loaders):
+    budget = PrivacyBudget(5.0, 1e-5, sample_size=N, n_releases=2)
+    module = OfTwoLoaders(MECHANISM)
+    trainer(directory, budget=budget, limit_train_batches=2).fit(module, loaders)
+    return module
+
+
+def test_epochs_of_several_loaders_are_refused_unless_one_has_fresh_subsets(tmp_path):
+    with pytest.raises(InputError, match="in epochs"):
+        of_two_loaders(tmp_path / "epochs", source=own_loader(True), target=own_loader(True))
+    assert written(tmp_path / "epochs") is None
+    module = of_two_loaders(tmp_path / "fresh", source=own_loader(True), target=fresh_subsets())
+    assert module.criterion.n_releases == 2
+
+
+def test_subsets_of_another_number_of_records_are_refused(tmp_path):
+    with pytest.raises(InputError, match=rf"sample_size={N - 1}, .*FixedSizeSampler.*got {N}"):
+        handed_over(tmp_path, fresh_subsets(N - 1))
+    assert written(tmp_path) is None
+
+
 def test_all_tensors_at_once_are_accepted(tmp_path):
     module = handed_over(tmp_path, own_loader(True, N), batch_size=N, n_releases=1)
     assert module.criterion.n_releases == 1

@@ -1,6 +1,7 @@
 """DP-DANN: clipping, noise, account, and what Opacus leaves behind."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lightning as L
 import pytest
@@ -9,13 +10,14 @@ from factories import ledger_of, privacy, triangle
 from torch import nn
 
 from dpswd import PrivacyAccountant, PrivacyBudget
+from dpswd.errors import InputError
 from dpswd.lightning.adaptation_data import SourceLoader
 from dpswd.mechanism import GaussianMechanism
 from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import VectorEncoder
 from models.domains import TargetLoader, accuracy
 from models.dp_dann import DPDANN
-from models.gradients import ClippedGradients, GradientsOfRecords
+from models.gradients import ClippedGradients
 
 BATCH = 16
 N = 120
@@ -115,7 +117,7 @@ def test_gradients_of_convolutions_are_those_of_autograd(n, n_channels, layout, 
     ).to(memory_format=layout)
     records = torch.rand(n, n_channels, 14, 14).to(memory_format=layout)
     query = ClippedGradients(sum(part.numel() for part in network.parameters()), clip, n)
-    query.gradients_of = GradientsOfRecords(network, mean_of_squares)
+    query.start(network, mean_of_squares)
     with torch.no_grad():
         network[0].weight.mul_(2)  # the copy gets the present weights
     computed = query.contribution(records, torch.zeros(n), n)
@@ -132,7 +134,7 @@ def test_sum_of_clipped_gradients_with_the_stated_noise():
     rows[0] *= 1e-4  # below the norm
     linear = nn.Linear(n_entries, 1, bias=False)  # its gradient at a record is the record
     query = ClippedGradients(n_entries, clip, BATCH)
-    query.gradients_of = GradientsOfRecords(linear, torch.mean)
+    query.start(linear, torch.mean)
     query.mechanism = replace(query.mechanism, sigma=0.3)
     exact = query.contribution(rows, torch.zeros(BATCH), BATCH)
     norms = rows.norm(dim=1, keepdim=True)
@@ -146,12 +148,72 @@ def test_sum_of_clipped_gradients_with_the_stated_noise():
     assert abs(float(noise.square().mean()) - 1) < 5 * (2 / n_entries) ** 0.5
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e30])
-def test_a_gradient_without_a_finite_norm_counts_as_zero(number):
+@pytest.mark.parametrize("is_autocast", [False, True])
+@pytest.mark.parametrize("change", [-1.0, 0.0])
+def test_one_record_moves_the_sum_by_twice_the_clip_at_most(change, is_autocast):
+    """All records are equal, so that every rounding has the same sign; one is changed."""
+    n = 600
+    query = ClippedGradients(1000, 1.0, n)
+    query.start(nn.Linear(1000, 1, bias=False), torch.mean)
+    rows = torch.full((n, 1000), 0.7)
+    neighbour = rows.clone()
+    neighbour[0] *= change
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_autocast):
+        sums = [query.contribution(part, torch.zeros(n), n) for part in (rows, neighbour)]
+        alone = query.contribution(rows[:1], torch.zeros(1), 1)
+    assert float(alone.norm()) <= 1.0
+    assert 0.99 < float((sums[1] - sums[0]).norm()) <= 2.0
+
+
+class Centred(nn.Module):
+    """Subtracts the mean of the batch."""
+
+    def forward(self, values):
+        return values - values.mean(0)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(5, affine=False),
+        nn.BatchNorm1d(5, affine=False, track_running_stats=False),
+        Centred(),
+    ],
+)
+def test_a_layer_that_looks_at_the_batch_is_refused(layer):
+    network = nn.Sequential(nn.Linear(3, 5), layer, nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 1))
+    query = ClippedGradients(26, 1.0, 8)
+    query.start(network, torch.mean)
+    with pytest.raises(InputError, match="treat each record by itself"):
+        query.contribution(torch.rand(8, 3), torch.zeros(8), 8)
+    network[1] = nn.Identity()  # control: dropout is accepted
+    query.start(network, torch.mean)
+    query.contribution(torch.rand(8, 3), torch.zeros(8), 8)
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr("models.gradients.Processes", lambda: SimpleNamespace(world_size=2))
+    query = ClippedGradients(3, 1.0, 8)
+    with pytest.raises(InputError, match="Expected one process, got 2"):
+        query.start(nn.Linear(3, 1, bias=False), torch.mean)
+    assert query.gradients_of is None
+
+
+def test_batches_of_another_size_than_that_of_the_account_are_refused():
+    query = ClippedGradients(3, 1.0, 8)
+    query.mechanism = replace(query.mechanism, sigma=0.3)
+    query.start(nn.Linear(3, 1, bias=False), torch.mean)
+    with pytest.raises(InputError, match=r"batches of batch_size=8 records.*got 9"):
+        query.release(torch.rand(9, 3))
+    assert query.release(torch.rand(8, 3)).shape == (3,)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
+def test_a_gradient_without_a_usable_norm_counts_as_zero(number):
     linear = nn.Linear(10, 1, bias=False)  # its gradient at a record is the record
     rows = torch.ones(BATCH, 10)
     query = ClippedGradients(10, 1.0, BATCH)
-    query.gradients_of = GradientsOfRecords(linear, torch.mean)
+    query.start(linear, torch.mean)
     others = query.contribution(rows[1:], torch.zeros(BATCH - 1), BATCH)
     rows[0, 3] = number
     torch.testing.assert_close(query.contribution(rows, torch.zeros(BATCH), BATCH), others)
