@@ -67,7 +67,7 @@ def plan() -> list[tuple[str, int, float]]:
 
 
 def summarise(results: list[Result]) -> list[Row]:
-    """Average results of :func:`measure` over seeds: a row per data set, size and epsilon."""
+    """Average the accuracies of the seeds: a row per data set, size and epsilon."""
     rows = []
     for seed_results in cells.grouped(results, _setting).values():
         accuracy = mean(result["accuracy"] for result in seed_results)
