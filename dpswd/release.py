@@ -349,7 +349,7 @@ def _check_units(mechanism: Mechanism, records: PrivateRecords) -> None:
 
 
 def _check_size(mechanism: Mechanism, n_entries: int) -> None:
-    """Raise unless all ranks together hand over the number of records that the account has."""
+    """Raise unless all ranks together hand over a batch of the account."""
     batch_size = mechanism.batch_size
     if batch_size is not None and n_entries != batch_size:
         raise InputError(

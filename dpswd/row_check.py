@@ -237,7 +237,7 @@ def _pairs_of_vectors(shape: tuple[int, ...]) -> Iterator[tuple[Tensor, Tensor]]
 
 
 def _with_missing_entries(values: Tensor, marker: float) -> Tensor:
-    """Return values (n, ...) of which about half of the entries of every record are a marker.
+    """Return values (n, ...) with a marker in about half of the entries.
 
     A function that replaces missing entries by the mean of the batch then shows the other records.
     The last entry of a record is kept, so that no record is zero.

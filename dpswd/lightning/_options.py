@@ -54,7 +54,7 @@ def refuse_trial_run(trainer: L.Trainer) -> None:
 
 
 def refuse_epochs(loaders: Sequence[Any], batch_size: int | None, sample_size: int) -> None:
-    """Refuse loaders of tensors of which none can have the batches that the account assumes.
+    """Refuse loaders of tensors that cannot have the batches of the account.
 
     These are fresh uniform subsets of B of the N records. Which of several loaders has the private
     records is not known. For example, the loader of a public source may pass through it in epochs
@@ -88,7 +88,7 @@ def refuse_epochs(loaders: Sequence[Any], batch_size: int | None, sample_size: i
 
 
 def _sampler_of_epochs(loaders: Sequence[Any], batch_size: int) -> Any:
-    """Return a sampler of epochs if the batches of B records all come from such samplers."""
+    """Return a sampler of epochs if all batches come from such samplers."""
     samplers = []
     for loader in loaders:
         if not isinstance(loader, DataLoader):
