@@ -536,7 +536,10 @@ def _check_unused(path: Path, content: bytes, resume: str = "") -> None:
             return
     remedy = "choose another file or directory"
     if resume:
-        remedy = f"choose another directory for a new run, or resume that one by {resume}"
+        remedy = (
+            f"resume that run by {resume}, or choose another directory for a new one, which spends "
+            "a budget of its own: on the same records, epsilons add up"
+        )
     raise InputError(
         f"Expected no ledger at {path}, got an existing file, whose releases stay spent; {remedy}."
     )

@@ -33,7 +33,6 @@ __all__ = ["CURVE_FPR", "Recomputed", "recompute"]
 # False-positive rates of the curve, those of a report.
 CURVE_FPR = tuple(float(f"1e-{n}") for n in range(10, 0, -1))
 
-BY_GAUSSIAN = "dp_accounting: one Gaussian mechanism"
 BY_DISTRIBUTION = "dp_accounting: privacy loss distributions of subsets or random sensitivities"
 
 _SPACING = 1e-3  # of the losses of a Gaussian mechanism, in their standard deviations
@@ -65,6 +64,19 @@ class Recomputed:
     method: str
 
 
+def by_gaussian(n_releases: int) -> str:
+    """Say how the numbers of Gaussian releases are computed.
+
+    Example:
+        >>> by_gaussian(4)
+        'dp_accounting: 4 Gaussian releases, which together are one Gaussian mechanism'
+    """
+    if n_releases == 1:
+        return "dp_accounting: one Gaussian mechanism"
+    releases = f"{n_releases:,} Gaussian releases"
+    return f"dp_accounting: {releases}, which together are one Gaussian mechanism"
+
+
 def recompute(ledger: Ledger) -> Recomputed:
     """Return the guarantee of all releases that count in a ledger.
 
@@ -73,10 +85,12 @@ def recompute(ledger: Ledger) -> Recomputed:
     Raises:
         InputError: If the ledger plans no release, or no bound holds at its delta.
     """
-    accountant = PrivacyAccountant.from_groups(ledger.planned(), "pld").resolve(ledger.delta)
+    groups = ledger.planned()
+    accountant = PrivacyAccountant.from_groups(groups, "pld").resolve(ledger.delta)
     mu = accountant.gaussian_mu
+    method = by_gaussian(sum(count for _, _, count in groups))
     if mu == math.inf:
-        return Recomputed(math.inf, ledger.delta, math.inf, (0.0,) * len(CURVE_FPR), BY_GAUSSIAN)
+        return Recomputed(math.inf, ledger.delta, math.inf, (0.0,) * len(CURVE_FPR), method)
     if mu is None:
         loss = accountant.pld()
         method = BY_DISTRIBUTION
@@ -84,7 +98,6 @@ def recompute(ledger: Ledger) -> Recomputed:
         loss = privacy_loss_distribution.from_gaussian_mechanism(
             1 / mu, value_discretization_interval=_SPACING * mu
         )
-        method = BY_GAUSSIAN
     curve = _Curve(loss)
     if mu is None:
         mu = curve.mu()

@@ -690,6 +690,7 @@ class Budget(RunBudget):
         at_least(1, n_releases=n_releases)
         self.records = records
         self.sample_size = len(records)
+        target.check_sample_size(self.sample_size)  # before anything is said about the records
         self.n_planned = n_releases
         self.queries = list(queries)
         self.run_dir = Path(run_dir)

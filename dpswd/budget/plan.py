@@ -80,8 +80,10 @@ class Target:
     def check_sample_size(self, sample_size: int) -> None:
         """Raise an :class:`InputError` unless delta is below 1 / N."""
         if self.delta * sample_size >= 1:
-            limit = f"1 / N = {1 / sample_size:.2g}, which permits publishing a whole record"
-            raise InputError(f"Expected target_delta below {limit}, got {self.delta:g}; lower it.")
+            raise InputError(
+                f"Expected target_delta below 1 / N = {1 / sample_size:.2g} for N records, got "
+                f"{self.delta:g}, at which a whole record may be published; lower it."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the budget as the ledger's header states it."""

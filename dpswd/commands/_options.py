@@ -320,9 +320,30 @@ def run_directory(
     if has_ledger and not resume:
         remedy = "pass another one as --out"
         if resume is not None:
-            remedy += ", or --resume to finish an interrupted run"
+            remedy = (
+                "pass --resume to finish it if it was interrupted, or another one as --out for a "
+                "further run, which spends a budget of its own: on the same records, epsilons add "
+                "up"
+            )
         raise InputError(f"Expected a directory without a run, got {out}; {remedy}.")
     return out
+
+
+def n_releases_in(directory: Path) -> int:
+    """Return the number of releases in the ledger of a directory; 0 without one."""
+    from dpswd.accounting.ledger import Ledger  # slow to import: the help does without
+
+    path = directory / "ledger.jsonl"
+    if not path.exists():
+        return 0
+    return Ledger.open_existing(path).n_releases
+
+
+# Line of a run that was resumed and made no release.
+FINISHED_BEFORE = (
+    "This run had made all its releases before: nothing was released or spent now, and its files "
+    "were written anew."
+)
 
 
 def check_outside(out: Path, data: str) -> None:

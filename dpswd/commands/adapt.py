@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpswd.commands._options import (
+    FINISHED_BEFORE,
     FORMATS,
     JITTER,
     add_columns,
@@ -16,6 +17,7 @@ from dpswd.commands._options import (
     add_units,
     check_outside,
     constants_of,
+    n_releases_in,
     run_directory,
 )
 from dpswd.errors import InputError
@@ -164,7 +166,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
     labels = source.labels.tolist()
     labels += [None] * n_target
     domains = np.repeat([1, -1], [n_source, n_target])
+    n_before = n_releases_in(out)
     adapter.fit(records, labels, domains, columns=source.columns, coding=source.coding)
+    is_finished_before = n_before > 0 and n_releases_in(out) == n_before
     classifier = str(out / "classifier.pt")
     report = str(out / "report.html")
     files = [classifier, report]
@@ -184,6 +188,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     return {
         "out": str(out),
         "files": files,
+        "finished_before": is_finished_before,
         "n_source": n_source,
         "n_target": adapter.n_target_,
         "adapted": adapter.adapted_,
@@ -278,6 +283,8 @@ def _save_adaptation(source: Any, adapter: "PrivateAdapter", path: Path) -> None
 
 
 def show(result: dict[str, Any]) -> None:
+    if result["finished_before"]:
+        print(FINISHED_BEFORE)
     classifier = result["files"][0]
     files = ", ".join(result["files"])
     print(f"Files: {files}")

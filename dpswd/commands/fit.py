@@ -22,8 +22,9 @@ from yaml.scanner import ScannerError  # type: ignore[import-untyped]
 
 from dpswd._distributed import lost
 from dpswd.commands._config_errors import refused_class
-from dpswd.commands._fit_help import asks_for_full_help
+from dpswd.commands._fit_help import HELP, asks_for_full_help
 from dpswd.commands._options import CONSTANTS
+from dpswd.commands._unknown import refused_words
 from dpswd.commands.configs import config_path
 from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.cli import PrivateCLI
@@ -54,6 +55,9 @@ _CONFIG = ("--config", "-c")
 
 # Lightning's sentence about a metric that was not logged when an EarlyStopping asked for it.
 _NO_METRIC = "Early stopping conditioned on metric"
+
+# What jsonargparse says about an option that it does not know.
+_UNKNOWN_OPTION = re.compile(r"[Uu]nrecognized arguments: (-\S+)")
 
 # torch.distributed has no exception class for a lost connection, only these words in the message.
 _LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
@@ -160,6 +164,9 @@ def _errors_of_this_package() -> Iterator[None]:
         cause = _cause(error)
         if cause is not None:
             raise cause from None
+        unknown = _UNKNOWN_OPTION.search(str(error))
+        if unknown:
+            raise refused_words("dpswd fit", [unknown[1]], HELP, "--help all") from None
         message = refused_class(str(error))
         if message is None:
             message = f"{_refused_option(str(error))} (dpswd fit --help)"

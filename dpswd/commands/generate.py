@@ -13,11 +13,13 @@ from dpswd._validate import at_least
 from dpswd.commands._options import (
     CONSTANTS,
     FACTS,
+    FINISHED_BEFORE,
     JITTER,
     add_data,
     check_outside,
     constants_of,
     join_processes,
+    n_releases_in,
     read_records,
     run_directory,
     synthetic_line,
@@ -115,6 +117,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> dict[str, Any]:
     at_least(0, seed=arguments.seed)
+    if arguments.n is not None:
+        at_least(1, n=arguments.n)
     constants = constants_of(arguments.config)
     for name in CONSTANTS:
         value = getattr(arguments, name)
@@ -198,7 +202,9 @@ def generate(
         **options, **constants, per_unit=records.per_unit, run_dir=directory, verbose=False
     )
     announce_clouds(estimator, records, _REMEDY)
+    n_before = n_releases_in(directory)
     estimator.fit(records)
+    is_finished_before = n_before > 0 and n_releases_in(directory) == n_before
     synthetic_file = directory / "synthetic.npz"
     if records.layout.table is not None:
         synthetic_file = directory / f"synthetic{ending}"
@@ -232,6 +238,7 @@ def generate(
         "files": [str(directory / name) for name in files],
         "synthetic_file": str(synthetic_file),
         "pictures": pictures,
+        "finished_before": is_finished_before,
         "n_records": records.n_entries,
         "n_synthetic": n,
         "synthetic": drawn,
@@ -305,6 +312,8 @@ def _write(
 
 
 def show(result: dict[str, Any]) -> None:
+    if result["finished_before"]:
+        print(FINISHED_BEFORE)
     print(result["in_words"])
     expectation = result["expected"]
     if result["clouds"] is not None:  # printed before the fit

@@ -25,6 +25,7 @@ from dpswd import __version__
 from dpswd._json import plain_values
 from dpswd._progress import translated
 from dpswd.commands._fit_help import HELP, asks_for_full_help, asks_for_help
+from dpswd.commands._unknown import refused_command, refused_words
 from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
@@ -78,6 +79,8 @@ EPILOG = (
     "dpswd COMMAND --help explains a command. "
     "Every command takes --json and then prints one JSON object."
 )
+
+_OPTIONS = ("-h", "--help", "--version")  # of dpswd itself
 
 DONE = 0
 FAILED = 1
@@ -154,12 +157,9 @@ def _status_of(error: DpswdError, words: Callable[[str], str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run a command of the table other than ``fit``; return the exit status."""
-    options, unknown = _parser(arguments).parse_known_args(arguments)
-    if unknown:
-        raise InputError(
-            f"Expected what dpswd {options.command} --help lists, got {' '.join(unknown)}, too; "
-            "leave it out."
-        )
+    if arguments[0] not in (*COMMANDS, *_OPTIONS):
+        raise refused_command(arguments[0], list(COMMANDS))
+    options = _parser(arguments).parse_args(arguments)
     command = _command(options.command)
     words = partial(in_options, names=vars(options))
     warnings.showwarning = partial(_show_warning, words)
@@ -169,10 +169,9 @@ def _run(arguments: list[str]) -> int:
     except InputError as error:
         raise InputError(words(str(error))) from error
     except KeyboardInterrupt as interrupt:
-        if _can_be_resumed(options):
-            repeated = [word for word in arguments if word != "--resume"]
-            again = shlex.join([*repeated, "--resume"])
-            interrupt.add_note(f"To finish the run, which pays for no release twice: dpswd {again}")
+        note = _after_interrupt(options, arguments)
+        if note:
+            interrupt.add_note(note)
         raise
     if _is_follower():
         return DONE
@@ -219,12 +218,18 @@ def _command(name: str) -> ModuleType:
         return import_module(f"dpswd.commands.{name}")
 
 
-def _can_be_resumed(options: argparse.Namespace) -> bool:
-    """Whether the command has an option ``--resume``, and its directory a ledger."""
-    if "resume" not in options or not options.out:
-        return False
-    ledger: Path = options.out / "ledger.jsonl"
-    return ledger.exists()
+def _after_interrupt(options: argparse.Namespace, arguments: Sequence[str]) -> str:
+    """Return how to finish an interrupted run, or that it has released nothing.
+
+    The text is empty for a command without an option ``--resume``.
+    """
+    if "resume" not in options:
+        return ""
+    if not options.out or not (options.out / "ledger.jsonl").exists():
+        return "Nothing was released, so nothing was spent."
+    repeated = [word for word in arguments if word != "--resume"]
+    again = shlex.join([*repeated, "--resume"])
+    return f"To finish the run, which pays for no release twice: dpswd {again}"
 
 
 # The message of argparse about a number, in which the type is named as in Python.
@@ -236,6 +241,13 @@ _VALUES = {"int": "a whole number such as 32", "float": "a number such as 0.5"}
 
 class _Parser(argparse.ArgumentParser):
     """Parser that raises instead of exiting."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse; refuse unknown words here, where the options of the command are known."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            raise refused_words(self.prog, unknown, self.format_usage())
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         wrong_value = _WRONG_VALUE.fullmatch(message)

@@ -64,25 +64,35 @@ def show(result: dict[str, Any]) -> None:
     for problem in result["problems"]:
         print(f"PROBLEM  {problem}")
     print(f"{result['bundle']}: {result['n_files']:,} files, run {result['run']}")
-    if result["epsilon"] is not None:
-        print(f"Ledger:      hash of the last line {result['ledger_head']}")
-        print(
-            f"Guarantee:   epsilon {round_up(result['epsilon'], 3):g} at delta "
-            f"{result['delta']:g}, mu {round_up(result['mu'], 3):g}; {result['unit']}, replace-one"
-        )
-        for point in result["trade_off"]:
-            if point["fpr"] in _SHOWN:
-                print(f"Attack:      {_attack_line(point, result['unit'])}")
-        print(f"Computed by: {result['method']}")
+    if not result["passed"]:
+        _show_failure(result["problems"])
+        return
+    print(f"Ledger:      hash of the last line {result['ledger_head']}")
+    print(
+        f"Guarantee:   epsilon {round_up(result['epsilon'], 3):g} at delta "
+        f"{result['delta']:g}, mu {round_up(result['mu'], 3):g}; {result['unit']}, replace-one"
+    )
+    for point in result["trade_off"]:
+        if point["fpr"] in _SHOWN:
+            print(f"Attack:      {_attack_line(point, result['unit'])}")
+    print(f"Computed by: {result['method']}")
     if result["remarks"]:
         print(result["remarks"])
     print(f"Fingerprint: {result['fingerprint']}")
-    if result["passed"]:
-        print(
-            "PASSED: all files are the listed ones, no line of the ledger was changed, and the "
-            "stated numbers follow from it."
-        )
-    else:
-        print(f"FAILED: {len(result['problems'])} problem(s), see above.")
-        if any("README.md" in problem for problem in result["problems"]):
-            print("If you have edited README.md yourself: dpswd publish BUNDLE --reseal.")
+    print(
+        "PASSED: all files are the listed ones, no line of the ledger was changed, and the "
+        "stated numbers follow from it."
+    )
+
+
+def _show_failure(problems: list[str]) -> None:
+    """Print what to do with a bundle that has problems.
+
+    Its guarantee and its fingerprint are not printed: they may be those of the true bundle.
+    """
+    print(
+        f"FAILED: {len(problems)} problem(s), see above. No guarantee was verified: do not use the "
+        "bundle, and ask its publisher for it again."
+    )
+    if any("README.md" in problem for problem in problems):
+        print("If you have edited README.md yourself: dpswd publish BUNDLE --reseal.")

@@ -19,7 +19,7 @@ from dpswd._labels import MIN_CLASSES, Labels
 from dpswd._layout import Layout
 from dpswd._progress import say
 from dpswd._public_facts import taken_from_records
-from dpswd._validate import choice
+from dpswd._validate import at_least, choice
 from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords, Records, Stored
@@ -83,6 +83,7 @@ class ReadOptions:
                 f"Expected unit (--unit) with per_unit={self.per_unit!r}, got none; "
                 "name the person of every record."
             )
+        at_least(1, per_unit=self.per_unit)
 
     def stay_on_disk(self, stored: Stored) -> bool:
         """Return whether records stay on disk.

@@ -16,6 +16,7 @@ from dpswd._memory import check_drawing, check_record_size
 from dpswd._png import mark_picture
 from dpswd._progress import say
 from dpswd._validate import at_least, choice, positive, real
+from dpswd.budget.plan import Target
 from dpswd.errors import InputError
 from dpswd.estimators.one_shot import OneShot
 from dpswd.features.jitter import AMOUNTS as JITTER
@@ -397,11 +398,14 @@ def _effective_constants(
 def announce_clouds(estimator: PrivateGenerator, records: PrivateRecords, remedy: str = "") -> None:
     """Say so where photographs are so few that clouds are to be expected.
 
+    A delta that is too large for the number of records is refused before.
+
     Args:
         estimator: An estimator, which need not be fitted.
         records: The records that it will be fitted to.
         remedy: A further line that is said then; empty for none.
     """
+    Target(estimator.epsilon, estimator.delta).check_sample_size(len(records))
     if len(records.shape) != 3:
         return
     structure = estimator.forecast(records.shape, records.n_entries, records.n_classes)

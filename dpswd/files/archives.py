@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml  # type: ignore[import-untyped]
 
 from dpswd._files import verified_archive
+from dpswd._json import as_dict
 from dpswd.errors import InputError
 
-__all__ = ["read_file"]
+__all__ = ["read_file", "refuse_unfinished"]
 
 # The file of each kind in a run directory, and a key that files of this kind alone have.
 _FILE_NAMES = {"generator": "generator.pt", "classifier": "classifier.pt"}
@@ -19,6 +21,12 @@ _OWN_KEYS = {
     "classifier": "weights",
     "file of moments": "maps",
     "file of slices": "map",
+}
+
+# Command and file of weights of a run, by the key that its config.yaml has.
+_OF_COMMANDS = {
+    "generator": ("generate", "generator.pt"),
+    "adapter": ("adapt", "classifier.pt"),
 }
 
 # A key of checkpoints of Lightning.
@@ -47,6 +55,8 @@ def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, 
         _check_size(content, path, kind)
         yield content
     except OSError as error:
+        if kind in _FILE_NAMES:
+            refuse_unfinished(Path(path).parent)
         raise InputError(
             f"Expected a {kind} at {path}, got: {error.strerror}; pass {_file_of(kind)}."
         ) from None
@@ -57,6 +67,28 @@ def read_file(path: str | Path, kind: str, *formats: int) -> Iterator[dict[str, 
             f"Expected a {kind} written by dpswd at {path}, got a file of another kind or a "
             f"damaged one; pass {_file_of(kind)}, or restore a copy of it."
         ) from None
+
+
+def refuse_unfinished(directory: Path) -> None:
+    """Refuse the directory of a run of an estimator that lacks its file of weights.
+
+    There is no effect on other directories, such as those of ``dpswd fit``.
+
+    Raises:
+        InputError: If ``config.yaml`` is of ``dpswd generate`` or ``dpswd adapt``, and the file is
+            missing.
+    """
+    try:
+        config = as_dict(yaml.safe_load((directory / "config.yaml").read_bytes()))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return
+    for key, (command, name) in _OF_COMMANDS.items():
+        if key in config and not (directory / name).exists():
+            raise InputError(
+                f"Expected a finished run in {directory}, got one without {name}; to finish the "
+                f"run, which pays for no release twice: dpswd {command} ... --resume, with the "
+                "words that started it (a run in Python: its method save writes the file)."
+            )
 
 
 def _file_of(kind: str) -> str:

@@ -26,6 +26,7 @@ from dpswd.accounting.ledger import Ledger
 from dpswd.errors import InputError
 from dpswd.estimators.adapter import PrivateAdapter
 from dpswd.estimators.generator import PrivateGenerator, default_proportions
+from dpswd.files.archives import refuse_unfinished
 from dpswd.files.card import Contents, card
 from dpswd.files.export import export, write_csv, write_folder
 from dpswd.files.manifest import MANIFEST, Manifest, sha256
@@ -211,6 +212,7 @@ def reseal(bundle: str | Path) -> str:
 def _check_finished(run_dir: Path) -> None:
     """Refuse a directory without weights, or with an incomplete ledger."""
     if not any((run_dir / name).is_file() for name in (GENERATOR, CLASSIFIER)):
+        refuse_unfinished(run_dir)
         expected = f"Expected {GENERATOR} or {CLASSIFIER} in {run_dir}, got none"
         if (run_dir / PRIVACY).is_file():
             raise InputError(f"{expected}; {_OF_OWN_NETWORKS}")

@@ -130,7 +130,8 @@ class PrivateCLI(LightningCLI):
             resume = shlex.join(["--ckpt_path", f"{directory}/checkpoints/last.ckpt"])
             raise InputError(
                 f"Expected a new run directory, got {directory}, which holds the ledger of a run; "
-                f"set --trainer.default_root_dir, or resume with {resume}."
+                f"resume with {resume}, or set another --trainer.default_root_dir for a further "
+                "run, which spends a budget of its own: on the same records, epsilons add up."
             )
 
     def before_instantiate_classes(self) -> None:

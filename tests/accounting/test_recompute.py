@@ -8,7 +8,7 @@ from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant
 from dpswd.accounting.ledger import Ledger
-from dpswd.accounting.recompute import BY_DISTRIBUTION, BY_GAUSSIAN, CURVE_FPR, recompute
+from dpswd.accounting.recompute import BY_DISTRIBUTION, CURVE_FPR, recompute
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.report.gdp import TradeOff
 
@@ -57,7 +57,9 @@ def test_numbers_are_those_of_the_accountant(name, tmp_path):
 def test_the_method_is_named(tmp_path):
     one_shot = recompute(ledger_of(PLANS["one-shot"], tmp_path / "a.jsonl"))
     subsets = recompute(ledger_of(PLANS["subsets"], tmp_path / "b.jsonl"))
-    assert one_shot.method == BY_GAUSSIAN
+    n_releases = sum(count for _, _, count in PLANS["one-shot"])
+    assert f": {n_releases} Gaussian releases" in one_shot.method
+    assert one_shot.method.endswith("one Gaussian mechanism")
     assert subsets.method == BY_DISTRIBUTION
 
 

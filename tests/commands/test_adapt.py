@@ -10,6 +10,7 @@ import torch
 from factories import answer, refused, untouched, write_images
 
 from dpswd import PrivateAdapter
+from dpswd.commands._options import FINISHED_BEFORE
 from dpswd.commands.main import main
 from dpswd.errors import InputError
 from dpswd.lightning.adaptation_data import AdaptationData
@@ -140,8 +141,18 @@ def test_adapt_writes_classifier_and_report(folder, capfd):
     assert "--out" in refused(capfd, "adapt", *BARE, "--out", "run")
     assert main(["adapt", *BARE, "--out", "run", "--resume"]) == 0  # spends nothing
     out = capfd.readouterr().out
+    assert FINISHED_BEFORE in out
     assert "Files: " in out
     assert "Next: dpswd predict" in out
+
+
+def test_a_classifier_of_an_interrupted_run_is_missing(folder, capfd):
+    Path("started").mkdir()
+    shutil.copy("run/config.yaml", "started")
+    for command in ("predict started source.npz", "publish started --out bundle"):
+        message = refused(capfd, *command.split())
+        assert "got one without classifier.pt; to finish the run" in message
+        assert "dpswd adapt ... --resume" in message
 
 
 def test_evaluate_compares_a_classifier_with_labelled_records(folder, capfd):

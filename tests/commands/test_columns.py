@@ -36,6 +36,26 @@ def generate(*options):
     return main(["generate", "people.csv", "--columns", "columns.yaml", *classes, *options])
 
 
+FACTS_WITHOUT_WARD = """
+id: {kind: identifier}
+day: {kind: date, low: 2021-01-01, high: 2021-12-31}
+sex: {kind: binary, categories: [F, M]}
+weight: {kind: numeric, low: 30, high: 200, missing: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("-n", "0"), "-n >= 1"), (("--per-unit", "0"), "--per-unit >= 1")],
+)
+def test_errors_of_options_come_before_notes_on_the_table(table, capsys, options, message):
+    (table.parent / "columns.yaml").write_text(FACTS_WITHOUT_WARD)
+    assert generate("--out", "run", "--unit", "ward", *options) == 2
+    output = capsys.readouterr()
+    assert message in output.err
+    assert "Left out" not in output.err
+
+
 def test_draft_is_refused_until_it_is_confirmed(table, capsys):
     draft = ["columns", "people.csv", "--out", "columns.yaml", "--target", "sick"]
     assert main([*draft, "--kinds", "id=identifier"]) == 0

@@ -12,7 +12,7 @@ import pytest
 from factories import account, answer, ledger_of, privacy, refused, untouched, write_images
 
 from dpswd import Budget, data
-from dpswd.commands._options import spelled_classes
+from dpswd.commands._options import FINISHED_BEFORE, spelled_classes
 from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.files.generators import read_generator
@@ -199,7 +199,7 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
         "dpswd generate digits --out run --resume"
     )
     for owner, name, replacement, ending in (
-        (data, "read", stopped, "interrupted."),
+        (data, "read", stopped, "interrupted. Nothing was released, so nothing was spent."),
         (Budget, "__exit__", stopped_after_the_last_release, again),
     ):
         with monkeypatch.context() as patch:
@@ -212,6 +212,12 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
     assert "--resume" in said
+    assert "epsilons add up" in said
+    for command in ("publish run --out bundle", "sample run", "sample run/generator.pt"):
+        said = refused(capfd, *command.split())
+        assert "got one without generator.pt" in said
+        assert "to finish the run, which pays for no release twice: dpswd generate " in said
+        assert "allback" not in said
     answer(capfd, "generate", "digits", "--out", "run", "--resume")
     assert (place / "run" / "ledger.jsonl").read_bytes() == ledger
     assert FILES <= {path.name for path in (place / "run").iterdir()}
@@ -335,7 +341,9 @@ def test_clouds_are_announced_once_and_before_anything_is_spent(capfd, place):
     assert "Expect synthetic records" in printed.out
     assert "60 records are too few" in line
     assert "dpswd forecast draws a picture of what to expect, and spends nothing." in lines
-    # the run is not started where it cannot be
+    # the run is not started where it cannot be, and errors of options come first
+    assert main(["generate", str(folder), *STATED, "--delta", "0.5", "--out", "other"]) == 2
+    assert "Expect clouds" not in capfd.readouterr().err
     assert main(["generate", str(folder), *STATED, "--epsilon", "300"]) == 2
     assert "Expect clouds" not in capfd.readouterr().err
 
@@ -390,6 +398,7 @@ def test_a_table_with_decimal_commas_to_the_bundle(capfd, place):
     options = "--columns facts.yaml --target sick".split()
     command = ["generate", "people.csv", *options, "--classes", "no", "yes"]
     assert main(command) == 0
+    assert FINISHED_BEFORE not in capfd.readouterr().out
     run = place / "runs" / "people"
     assert {"columns.png", "report.html"} <= {path.name for path in run.iterdir()}
     with (run / "synthetic.csv").open() as file:
@@ -400,6 +409,7 @@ def test_a_table_with_decimal_commas_to_the_bundle(capfd, place):
     assert any("," in row[1] for row in rows)
     (run / "report.html").unlink()
     assert main([*command, "--resume"]) == 0  # as after an error in the last files
+    assert FINISHED_BEFORE in capfd.readouterr().out
     assert (run / "report.html").exists()
     assert main(["evaluate", "runs/people/synthetic.csv", "people.csv", *options]) == 0
     assert main(["publish", "runs/people", "--out", "bundle"]) == 0

@@ -28,12 +28,31 @@ ACCOUNT = (
         ("account --dim 4", "--n-projections"),
         ("nonsense", "dpswd --help"),
         ("demo --epsilon nan", "Expected --epsilon"),
-        ("configs --colour", "got --colour"),
+        ("configs --colour", "got --colour; dpswd configs --help"),
+        # a mistyped option must not be left out: the run would take the default
+        ("generate digits --epsilion 3", "got --epsilion; did you mean --epsilon?"),
+        ("generate digits --eps=3", "got --eps; did you mean --epsilon?"),
+        ("generate --sizes 32 digits", "got --sizes; did you mean --size?"),
+        ("sample run --n 3", "got --n; did you mean -n?"),
+        (
+            "ledger create new.jsonl --epsilon 1 --delta 1e-5 --epsilom 2",
+            "option of dpswd ledger create, got --epsilom; did you mean --epsilon?",
+        ),
+        ("publish runs/a bundle", "got bundle, which no option takes"),
+        ("generat digits", "got generat; did you mean generate?"),
+        ("--seed generate digits", "got --seed; dpswd --help"),
+        (
+            "fit --config mnist_swd --privacy.target_epsilion 3",
+            "got --privacy.target_epsilion; did you mean --privacy.target_epsilon?",
+        ),
+        ("fit --config mnist_swd --epsilon 3", "did you mean --privacy.target_epsilon?"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_file(capfd, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    assert words in refused(capfd, *arguments.split())
+    message = refused(capfd, *arguments.split())
+    assert words in message
+    assert "leave it out" not in message
     assert not list(tmp_path.iterdir())
 
 

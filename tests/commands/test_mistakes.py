@@ -42,6 +42,7 @@ def folder(tmp_path, monkeypatch):
         (f"{IMAGES} --epsilon 1e300", "at most 450,000"),
         (f"{IMAGES} -n 1000000000000", "draw fewer"),
         (f"{IMAGES} --centre 7", "[0, 1]"),
+        (IMAGES.replace("1e-3", "0.5"), "got 0.5, at which a whole record may be published"),
         ("generate photos --size 100000 --channels 3 --out run", "smaller size"),
         ("forecast --shape 100000,100000,3 --n 1000", "fewer numbers"),
         ("sample old -n 1000000000000", "draw fewer"),

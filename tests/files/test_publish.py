@@ -226,6 +226,8 @@ def check_refused(run, out, message):
 def test_a_run_without_generator_is_refused(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "generator.pt").unlink()
+    check_refused(copy, tmp_path / "bundle", r"without generator\.pt; to finish .*--resume")
+    (copy / "config.yaml").write_text("model: {}\n")  # as that of dpswd fit
     check_refused(copy, tmp_path / "bundle", r"generator\.pt.*of your own.*checkpoints/last\.ckpt")
     (copy / "privacy.json").unlink()
     check_refused(copy, tmp_path / "bundle", r"generator\.pt.*takes the directory")
@@ -469,8 +471,13 @@ def test_the_commands(run, tmp_path, capsys):
     verified = json.loads(capsys.readouterr().out)
     assert verified["passed"]
     assert verified["epsilon"] == pytest.approx(published["guarantee"]["epsilon"], rel=1e-3)
+    assert main(["verify", str(bundle)]) == 0
+    assert {"Guarantee:", "Fingerprint:"} <= set(capsys.readouterr().out.split())
     assert main(["verify", str(bundle), "--fingerprint", "0" * 64]) == 1
-    assert "fingerprint" in capsys.readouterr().out
+    screen = capsys.readouterr().out
+    assert "fingerprint" in screen
+    assert "ask its publisher for it again" in screen
+    assert not {"Guarantee:", "Attack:", "Fingerprint:"} & set(screen.split())
     assert main(["publish", str(bundle), "--reseal"]) == 0
     assert fingerprint in capsys.readouterr().out
 

@@ -273,7 +273,7 @@ def test_modules_with_releases(tmp_path):
 
 def test_refusals_of_a_directory_with_a_run_are_in_the_words_of_a_trainer(tmp_path):
     trainer(tmp_path).fit(Mine(), loader())
-    match = r"resume that one by ckpt_path= \(--ckpt_path\), with a checkpoint of it\.$"
+    match = r"resume that run by ckpt_path= \(--ckpt_path\), with a checkpoint of it, or "
     with pytest.raises(InputError, match=match):
         trainer(tmp_path).fit(Mine(), loader())
     match = rf"Expected n_releases={STEPS} for .*, got n_releases=4; resume with the settings of"
