@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dpswd._layout import NUMBERS, Array, Layout
-from dpswd._public_facts import list_of_names
+from dpswd._public_facts import DO_NOT_REMOVE, list_of_names
 from dpswd._validate import choice
 from dpswd.errors import InputError
 
@@ -237,7 +237,7 @@ def finite(values: Tensor, unreadable: Unreadable) -> Tensor:
     if unreadable == "refuse":
         raise InputError(
             'Expected finite records, got NaN or inf; pass unreadable="zero" (--unreadable zero), '
-            "which maps such a record to zeros. Do not drop it: their number is public."
+            f"which maps such a record to zeros. {DO_NOT_REMOVE}"
         )
     is_readable = is_finite.flatten(1).all(1)
     is_readable = is_readable.reshape(-1, *[1] * (values.ndim - 1))

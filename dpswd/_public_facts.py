@@ -5,6 +5,12 @@ from typing import Any
 # What neighbours differ in, where no units are stated.
 ONE_RECORD = "one record"
 
+# Why a record that cannot be read has to stay.
+DO_NOT_REMOVE = (
+    "Do not remove the record: the number of records is published, and removing one because of "
+    "what it holds changes it."
+)
+
 _MAX_NAMES = 12  # names of classes or columns in one message
 
 # Arguments of Python that have an option of the command line.

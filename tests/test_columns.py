@@ -126,6 +126,8 @@ def test_a_cell_that_does_not_fit_is_named_by_its_line_without_its_value(
         ({"kind": "binary", "categories": "x|y|z"}, "two categories"),
         ({"kind": "nominal", "categories": "x|x"}, "a repeated one"),
         ({"kind": "number", "low": 0, "high": 1}, "kind of column a out of"),
+        ({"kind": "nominl"}, r"got 'nominl'; did you mean nominal\?"),
+        ({"kind": "text"}, "got 'text'; columns of text are nominal"),
         ({"low": 1, "high": 0}, "low < high"),
         ({"kind": "date", "low": "yesterday", "high": "2020-01-01"}, "low < high"),
         ({"low": 0, "high": 1, "draft": "true"}, "confirmed, got a draft"),
@@ -154,8 +156,11 @@ def test_facts_that_do_not_fit_are_refused(facts, message):
 
 def test_names_that_differ_are_refused(tmp_path):
     path = write_people(tmp_path, people(10))
-    with pytest.raises(InputError, match="which the facts do not have"):
-        read(path, columns={"patient": {"kind": "identifier"}, "bmi": {"low": 0, "high": 1}})
+    message = (
+        "lacks height, and has admitted, .* which the facts do not have; .*(1) correct the names"
+    )
+    with pytest.raises(InputError, match=message.replace("(1)", r"\(1\)")):
+        read(path, columns={"patient": {"kind": "identifier"}, "height": {"low": 0, "high": 1}})
     with pytest.raises(InputError, match="both"):
         read(path, columns=FACTS, bounds=[(0, 1)] * 6)
     with pytest.raises(InputError, match="a DataFrame"):

@@ -4,6 +4,7 @@ import datetime
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -103,10 +104,9 @@ class Column:
         Python, which the file of a generator can hold.
         """
         if self.kind not in COLUMN_KINDS:
-            kinds = ", ".join(COLUMN_KINDS)
             raise InputError(
-                f"Expected kind of column {self.name} out of {kinds}, got {self.kind!r}; text is "
-                "nominal."
+                f"Expected kind of column {self.name} out of {', '.join(COLUMN_KINDS)}, got "
+                f"{self.kind!r}; {_closest_kind(self.kind)}."
             )
         self._check_meaning()
         categories = tuple(_plain_category(self.name, category) for category in self.categories)
@@ -630,6 +630,15 @@ def moment_of(cell: Any, date_format: str) -> datetime.datetime:
     if moment.tzinfo is not None:
         raise _UnfitCellError("a time with a time zone")
     return moment
+
+
+def _closest_kind(kind: Any) -> str:
+    """Return what to do about an unknown kind: the one that resembles it."""
+    text_kind = "columns of text are nominal"
+    similar = get_close_matches(str(kind).lower(), COLUMN_KINDS, n=1)
+    if not similar:
+        return text_kind
+    return f"did you mean {similar[0]}? ({text_kind})"
 
 
 def _plain_category(name: str, category: Any) -> Any:

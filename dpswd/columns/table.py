@@ -1,6 +1,6 @@
 """Public facts of all columns of a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,24 +122,8 @@ class Table:
         known = {column.name for column in self.columns}
         unknown = [str(name) for name in cells if str(name) not in known]
         absent = [name for name in self.names if name not in cells]
-        differences = []
-        if absent:
-            differences.append(f"no column {', '.join(absent)}")
-        if unknown:
-            differences.append(f"{', '.join(unknown)}, which the facts do not have")
-        if differences:
-            remedies = ["correct the names"]
-            if absent:
-                remedies.append("delete a column that the table lacks from the facts")
-            if unknown:
-                remedies.append(
-                    "add a column to the facts (columns=, --columns), of kind identifier to leave "
-                    "it out, or name it as that of the classes by target= (--target)"
-                )
-            raise InputError(
-                f"Expected the columns of the facts in {data}, got {' and '.join(differences)}; "
-                f"{', '.join(remedies)}."
-            )
+        if absent or unknown:
+            raise _other_columns(data, absent, unknown)
         numbers = [column.numbers(cells[column.name], data, first_line) for column in self.included]
         return np.stack(numbers, axis=1)
 
@@ -184,6 +168,33 @@ class Table:
         """Return the cells of a column as a ``.csv`` file has them."""
         position = self.names.index(name)
         return self.included[position].as_text(cells)
+
+
+def _other_columns(data: str, absent: Sequence[str], unknown: Sequence[str]) -> InputError:
+    """Return the error of a table that has other columns than the facts.
+
+    Args:
+        data: Name of the table.
+        absent: Columns of the facts that the table lacks.
+        unknown: Columns of the table that the facts lack.
+    """
+    differences = []
+    remedies = ["correct the names"]
+    if absent:
+        differences.append(f"lacks {', '.join(absent)}")
+        remedies.append("delete the facts of a column that the table lacks")
+    if unknown:
+        differences.append(f"has {', '.join(unknown)}, which the facts do not have")
+        remedies.append(
+            "add the column to the facts of columns= (--columns), with kind identifier to leave it "
+            "out"
+        )
+        remedies.append("name the column of the classes by target= (--target)")
+    numbered = [f"({number}) {remedy}" for number, remedy in enumerate(remedies, 1)]
+    return InputError(
+        f"Expected the columns of the facts in {data}, got a table that "
+        f"{', and '.join(differences)}; do one of these: {', '.join(numbered)}."
+    )
 
 
 def read_columns(path: str | Path) -> Table:

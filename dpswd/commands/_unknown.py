@@ -1,4 +1,4 @@
-"""Words of a command line that no option takes, and the options that were probably meant."""
+"""Words of a command line that no option takes, and what was probably meant."""
 
 import re
 from collections.abc import Sequence

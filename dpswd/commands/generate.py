@@ -35,6 +35,15 @@ _N_NEXT = 10_000  # records in the command that is shown as the next one
 # Synthetic records in which a column that is mostly `other` is noticed, and this part of them.
 _N_EXAMINED = 1000
 _MOSTLY = 0.5
+_JITTER_HELP = {
+    "shift": "each synthetic image is shifted at random by at most this many pixels, from 0 to "
+    "half of the shorter side (default: 0); dpswd configs mnist prints values that suit digits",
+    "rotation": "it is turned by at most this many degrees, from 0 to 180 (default: 0)",
+    "zoom": "width and height change by at most this part, from 0 to 0.9 (default: 0)",
+    "shear": "it is slanted by at most this many pixels per pixel, from 0 to 1 (default: 0)",
+    "elastic": "it is bent at random, by about this many pixels, from 0 to half of the shorter "
+    "side (default: 0)",
+}
 _REMEDY = "dpswd forecast draws a picture of what to expect, and spends nothing."
 
 
@@ -69,8 +78,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-n",
         type=int,
         metavar="N",
-        help="number of synthetic records (default: as many as private ones, at most "
-        f"{MAX_SYNTHETIC:,})",
+        help="number of synthetic records (default: as many as private ones, or with --unit as "
+        f"many as persons times --per-unit; at most {MAX_SYNTHETIC:,})",
     )
     parser.add_argument(
         "--proportions",
@@ -110,9 +119,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--centre", type=float, help="brightness of a typical pixel, from 0 to 1 (default: 0.5)"
     )
     for name in JITTER:
-        group.add_argument(
-            f"--{name}", type=float, help="jitter of generated images; dpswd configs mnist"
-        )
+        group.add_argument(f"--{name}", type=float, help=_JITTER_HELP[name])
 
 
 def run(arguments: Namespace) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dpswd._labels import Labels, as_classes
 from dpswd._layout import Array
 from dpswd._memory import check_record_size
 from dpswd._progress import with_progress_bar
-from dpswd._public_facts import taken_from_records
+from dpswd._public_facts import DO_NOT_REMOVE, taken_from_records
 from dpswd._validate import at_least
 from dpswd.data.pixels import GREY_MODES, silent_decoders, square_pixels
 from dpswd.data.reading import ReadOptions, ReadRecords, report_name
@@ -377,8 +377,7 @@ class Images:
                 reason = "unknown image format"
             raise InputError(
                 f"Expected a readable image, got {name} ({reason}); repair it, or pass "
-                'unreadable="zero" (--unreadable zero), for a black one. Do not remove it: the '
-                "number of records, which is public, would tell of it."
+                f'unreadable="zero" (--unreadable zero), for a black one. {DO_NOT_REMOVE}'
             ) from None
 
 

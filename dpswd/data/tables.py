@@ -18,6 +18,7 @@ from dpswd._frames import ARROW_FORMATS
 from dpswd._keys import EMPTY_CELLS, Key, label_key
 from dpswd._labels import Labels, as_classes, as_labels
 from dpswd._layout import SEPARATORS, Array, Layout
+from dpswd._public_facts import DO_NOT_REMOVE
 from dpswd.columns import Table
 from dpswd.columns.files import separator_of
 from dpswd.data.arrow_files import arrow_column_names
@@ -428,8 +429,7 @@ def _check_finite(rows: Array, names: list[str | int], path: Path, n_above: int)
             f"Expected a number in every cell of {path}, got a missing one, NaN or inf in column "
             f"{names[columns[0]]} {_place(path, n_above + int(positions[0]))}; state missing cells "
             'by columns= (--columns FILE), or pass unreadable="zero" (--unreadable zero), which '
-            "maps the whole record to zeros. Do not drop it: the number of records, which is "
-            "public, would tell of it."
+            f"maps the whole record to zeros. {DO_NOT_REMOVE}"
         )
 
 

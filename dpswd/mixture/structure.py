@@ -82,8 +82,8 @@ _DESCRIPTIONS = {
     "means": "mean of every class",
     "moments": "variety within classes",
     "variances": "variance of every column, within classes",
-    "cell_means": "means of cells, into which a class is cut",
-    "cell_moments": "variety within cells",
+    "cell_means": "means of parts of every class",
+    "cell_moments": "variety within these parts",
 }
 
 
@@ -423,11 +423,11 @@ class Structure:
         return "\n".join(lines)
 
     def _cell_lines(self) -> list[str]:
-        """Return the number of cells, where there are several."""
+        """Return the number of cells, called parts, where there are several."""
         if self.n_cells == 1:
             return []
         divided = "Each class is" if self.n_classes > 1 else "The records are"
-        return [f"{divided} cut into {self.n_cells} cells."]
+        return [f"{divided} cut into {self.n_cells} parts."]
 
     def _table_lines(self) -> list[str]:
         """Return a line for each release, and one on the surviving directions.

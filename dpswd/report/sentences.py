@@ -190,11 +190,11 @@ def _tier(report: Report) -> str:
         if not rates:
             rates = " at every false-positive rate"
         return (
-            f"Tier I: μ alone describes the guarantee{rates}. Its regret is {regret}, at most "
-            f"{REGRET_LIMIT:g}: for every attacker whom μ allows there is one of the run whose two "
-            "error rates are larger by no more than that."
+            f"Tier I of Gomez2025: μ alone is enough to report{rates}. The regret says how much "
+            f"better μ makes an attacker than the run permits: by at most {regret} in each of the "
+            f"two error rates. Tier I allows {REGRET_LIMIT:g}."
         )
     return (
-        f"Tier II: the regret of μ{rates} is {regret}, above {REGRET_LIMIT:g}. μ alone overstates "
-        "what an attacker can do; the trade-off curve is the guarantee."
+        f"Tier II of Gomez2025: the regret of μ{rates} is {regret}, above {REGRET_LIMIT:g}. "
+        "μ alone overstates what an attacker can do; the trade-off curve is the guarantee."
     )

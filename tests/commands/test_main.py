@@ -114,6 +114,16 @@ def test_help_shows_an_example_whose_options_exist(name, capsys):
     assert [option for option in options if option not in listed] == []
 
 
+def test_help_of_generate_has_units_and_ranges(capsys):
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for option in ("--shift SHIFT", "--rotation ROTATION", "--zoom ZOOM", "--elastic ELASTIC"):
+        description = text.partition(f"{option} ")[2].partition("(default: 0)")[0]
+        assert "from 0 to" in description
+    assert "persons times --per-unit" in text
+
+
 def test_every_command_has_an_example():
     assert set(COMMANDS) - set(EXAMPLES) == {"fit"}
 

@@ -6,6 +6,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from dpswd import InputError
+from dpswd._public_facts import DO_NOT_REMOVE
 from dpswd.data.features import read_features
 
 FEATURES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -17,7 +18,7 @@ CELLS[:] = "text"
 def test_a_record_with_nan_is_refused_or_zero(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("1,2,0\n3,nan,1\n")
-    with pytest.raises(InputError, match="finite records"):
+    with pytest.raises(InputError, match=f"finite records.*{DO_NOT_REMOVE}"):
         read_features(path, labelled=True)
     file = read_features(path, labelled=True, unreadable="zero")
     assert file.values.tolist() == [[1, 2], [0, 0]]

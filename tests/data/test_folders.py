@@ -15,6 +15,7 @@ from factories import opened, write_images
 from PIL import Image
 
 from dpswd import InputError, PrivateRecords, records
+from dpswd._public_facts import DO_NOT_REMOVE
 from dpswd.data import read, read_public
 from dpswd.data.folders import Images
 
@@ -199,6 +200,7 @@ def test_an_unreadable_image_is_refused_or_black(folder, content):
     with pytest.raises(InputError, match=r'got dogs/4\.png .*unreadable="zero"') as caught:
         read(folder, size=4)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(DO_NOT_REMOVE)
     after, same = opened(read(folder, size=4, unreadable="zero"))
     assert torch.equal(labels, same)
     assert (after != before).flatten(1).any(1).tolist() == [False, False, False, True, False, False]

@@ -15,6 +15,7 @@ from factories import write_images
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dpswd
+from dpswd._public_facts import DO_NOT_REMOVE
 from dpswd.commands.main import main
 from experiments.__main__ import available
 
@@ -219,6 +220,13 @@ def test_a_public_name_has_an_example(name):
     found = getattr(importlib.import_module(module), short)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         assert ">>>" in (found.__doc__ or "")
+
+
+@pytest.mark.parametrize("page", ["own-data.md", "what-is-read.md"])
+def test_pages_on_unreadable_records_have_the_reason_of_the_message(page):
+    text = " ".join((DOCS / "howto" / page).read_text().split())
+    reason = DO_NOT_REMOVE.rstrip(".").partition(": ")[2]
+    assert f": {reason}" in text
 
 
 def test_one_version():

@@ -188,7 +188,7 @@ def test_refusals_name_column_and_line_and_no_value(place, capfd, column, cell, 
 
 
 def test_other_columns_and_other_records_are_refused(adapter, place, capfd):
-    with pytest.raises(InputError, match="no column ward and unit, which the facts"):
+    with pytest.raises(InputError, match="lacks ward, and has unit, which the facts"):
         adapter.predict(TARGET.rename(columns={"ward": "unit"}))
     with pytest.raises(InputError, match="shape"):
         adapter.predict(np.zeros((2, 5)))

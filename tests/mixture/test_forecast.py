@@ -102,6 +102,14 @@ def test_forecast_bins_grow_with_the_number_of_records_and_need_bounds():
     assert "Columns" not in str(forecast(25_000, (8,), 2, 0.24))
 
 
+def test_forecast_of_a_table_has_no_cells_but_its_entries():
+    """Elsewhere a part of a class is a cell; on the screen of a table, a cell is an entry."""
+    structure = forecast(60_000, (20,), 2, 2.0)
+    assert structure.n_cells > 1  # control
+    assert "parts of every class" in structure.releases_in_words
+    assert "cell" not in structure.releases_in_words
+
+
 def test_forecast_keeps_the_limits_that_are_passed():
     limited = forecast(60_000, (1, 28, 28), 10, 2.0, max_cells=3, n_rounds=1, max_levels=8)
     assert (limited.n_cells, limited.n_rounds, limited.n_levels) == (3, 1, 8)

@@ -18,6 +18,7 @@ from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.budget.statement import NOT_COVERED
 from dpswd.errors import DpswdError, InputError
 from dpswd.report.collect import collect
+from dpswd.report.sentences import summary
 
 SCHEMA = json.loads(importlib.resources.files("dpswd.report").joinpath("schema.json").read_text())
 SCHEMA_CHECKER = jsonschema.Draft202012Validator(SCHEMA)
@@ -65,6 +66,9 @@ def test_collect_one_shot_run(tmp_path):
 def test_collect_returns_the_curve(tmp_path):
     report, curve = collect(make_run(tmp_path / "run"))
     assert curve.mu == report.guarantee.mu
+    tier = summary(report).tier
+    assert tier.startswith("Tier I of Gomez2025: μ alone is enough to report at every false-pos")
+    assert "by at most 0 in each of the two error rates" in tier
 
 
 def test_collect_pictures_and_accuracies(tmp_path):
