@@ -38,7 +38,9 @@ def blocks(page, language=""):
 
 
 def commands(page):
-    lines = "".join(blocks(page)).replace("\\\n", " ").splitlines()
+    """Words of the commands in blocks that start with one; other blocks are screens."""
+    listings = [block for block in blocks(page) if block.startswith("dpswd ")]
+    lines = "".join(listings).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("dpswd ")]
 
 

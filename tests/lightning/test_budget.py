@@ -288,7 +288,7 @@ def test_a_second_run_in_the_same_directory(tmp_path):
     )  # also with the same callback object
     one.fit(Mine(), loader())
     for run in (trainer(tmp_path), other):
-        with untouched(tmp_path), pytest.raises(InputError, match="releases stay spent; choose"):
+        with untouched(tmp_path), pytest.raises(InputError, match="releases stay spent; resume"):
             run.fit(Mine(), loader())
 
 

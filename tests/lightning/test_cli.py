@@ -186,7 +186,7 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
         ("--data.pth x", "got: data: Option 'pth' is not accepted by"),
         (
             "--trainer.accel cpu",
-            "nrecognized arguments: --trainer.accel cpu (dpswd fit --help)",
+            "got --trainer.accel; did you mean --trainer.accelerator?",
         ),
         ("--trainer.max_steps -1 --trainer.max_epochs 1", "n_releases or trainer.max_steps"),
         ("--model.labels blocks --model.generator.n_classes 3", "n_classes=10"),
