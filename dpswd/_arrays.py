@@ -204,8 +204,8 @@ def _check_pixels(pixels: Array) -> None:
     is_inside = (pixels >= 0) & (pixels <= 1)
     if not bool((is_inside | ~np.isfinite(pixels)).all()):
         raise InputError(
-            "Expected pixels as bytes or floats in [0, 1], got floats outside; scale them to "
-            "[0, 1]."
+            "Expected pixels as bytes or floats in [0, 1], got floats outside; divide them by a "
+            "public constant, such as 255, and not by X.max(), which is private."
         )
 
 

@@ -169,6 +169,12 @@ def test_pixels_of_other_types_are_refused_with_a_remedy_that_works(dtype, remed
     assert values.max() == 1
 
 
+def test_pixels_beyond_one_ask_for_a_public_constant():
+    """``x / x.max()`` would be a statistic of the private records."""
+    with pytest.raises(InputError, match=r"public constant, such as 255"):
+        PrivateRecords(255 * torch.rand(3, 4, 4))
+
+
 def test_rows_of_swapped_bytes_are_read():
     values, layout = as_records(np.arange(6, dtype=">i4").reshape(3, 2))
     assert values.tolist() == [[0, 1], [2, 3], [4, 5]]

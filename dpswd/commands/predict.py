@@ -118,4 +118,7 @@ def show(result: dict[str, Any]) -> None:
     print(result["verdict"])
     guarantee = Guarantee.from_dict(result["guarantee"])
     print(guarantee.line())
-    print("It covers the classifier alone: keep predictions on private records to yourself.")
+    print(
+        "It covers the classifier alone. Predictions on private records, and the counts above, are "
+        "statistics without noise, which no budget counts: keep them to yourself."
+    )

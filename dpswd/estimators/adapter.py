@@ -271,6 +271,9 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of records whose class is predicted.
 
+        On private records this is a release without noise, which no budget counts: keep it to
+        yourself, and choose nothing by it.
+
         Args:
             X: Records, as in :meth:`predict`.
             y: Their classes (n,), read as those of the fit: 1, 1.0 and "1" are one class.

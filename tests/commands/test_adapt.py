@@ -254,7 +254,9 @@ def test_predict(folder, tmp_path, capfd):
     table = tmp_path / "predictions.csv"
     assert main(["predict", CLASSIFIER, "target_bare.npz", "--out", str(table)]) == 0
     assert table.read_text().splitlines()[1:] == expected.tolist()
-    assert "600 predictions" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "600 predictions" in said
+    assert "the counts above, are statistics without noise" in said
 
 
 @pytest.mark.parametrize(
