@@ -166,6 +166,8 @@ def class_numbers(name: str, labels: Any, n_rows: int, n_classes: int) -> Tensor
         InputError: If the labels are no such tensor.
     """
     expected = f"Expected {name} to be a tensor of {n_rows} integers"
+    if labels is None:
+        raise InputError(f"{expected}, got none; pass the number of the class of every row.")
     if not isinstance(labels, Tensor):
         raise InputError(f"{expected}, got {type(labels).__name__}; use torch.as_tensor.")
     if labels.dtype not in _INTEGERS or labels.shape != (n_rows,):

@@ -38,7 +38,7 @@ from dpswd._validate import choice, padded_size, tensor
 from dpswd.clipping import clip_rows, unit_rows
 from dpswd.errors import InputError, UtilityWarning
 from dpswd.mechanism import ProjectionMechanism, mechanism_from_dict
-from dpswd.records import PrivateBatch, PrivateRecords
+from dpswd.records import PrivateBatch, PrivateRecords, check_n_classes
 from dpswd.release import BatchStatistic, Recorder, make_release
 from dpswd.row_copy import RowFunction
 from dpswd.sensitivity import SUMMED_AT_ONCE
@@ -232,6 +232,10 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self.root = root
         self.reduction = reduction
         self._has_compared = False
+        # What to do about long rows, for a warning: a module has other arguments than the loss.
+        self.remedy_of_long_rows = (
+            "divide both by a public constant in rows=, or set row_norm of the mechanism"
+        )
 
     def forward(
         self,
@@ -539,11 +543,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
                 f"Expected batch_size={mechanism.batch_size} as the mechanism, got {len(batch)}; "
                 "make it equal."
             )
-        if mechanism.n_classes not in (None, records.n_classes):
-            raise InputError(
-                f"Expected n_classes={records.n_classes} as the records, got "
-                f"{mechanism.n_classes}; make it equal."
-            )
+        if mechanism.n_classes is not None:
+            check_n_classes(records, mechanism.n_classes, "the mechanism")
         return batch.consume()
 
     def _check_handed_over(self, private: Any, row_function: RowFunction | None) -> None:
@@ -600,6 +601,12 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         self._check_rows("public rows", rows, remedy)
         if not len(rows):
             raise InputError("Expected at least one row in public rows, got none; pass some.")
+        if labels is None and self.mechanism.n_classes is not None:
+            raise InputError(
+                f"Expected public_labels, since the mechanism has "
+                f"n_classes={self.mechanism.n_classes}, got none; pass public_labels=, the number "
+                "of the class of every public row."
+            )
         self._check_labels("public_labels", labels, len(rows))
 
     def _warn_of_long_rows(self, rows: Tensor) -> None:
@@ -616,8 +623,8 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if norm > _LONG * row_norm:
             warnings.warn(
                 f"Public rows have norm {norm:.2g} (root mean square), and private rows are "
-                f"clipped to row_norm={row_norm:g}, which removes their scale; divide both by a "
-                "public constant in rows=, or set row_norm of the mechanism.",
+                f"clipped to row_norm={row_norm:g}, which removes their scale; "
+                f"{self.remedy_of_long_rows}.",
                 UtilityWarning,
                 stacklevel=2,
             )

@@ -43,7 +43,7 @@ from dpswd.bins import Bins, Bounds
 from dpswd.clipping import clip_rows
 from dpswd.errors import InputError
 from dpswd.mechanism import GaussianMechanism
-from dpswd.records import PrivateRecords, check_handle
+from dpswd.records import PrivateRecords, check_handle, check_n_classes
 from dpswd.release import RecordSum, make_release
 from dpswd.row_copy import LabelledRows, RowFunction
 
@@ -100,11 +100,8 @@ class GaussianQuery(RecordSum):
         """
         check_handle(records)
         groups_are_classes = self.n_classes > 1 and not isinstance(row_function, LabelledRows)
-        if groups_are_classes and records.n_classes != self.n_classes:
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
-                "make it equal."
-            )
+        if groups_are_classes:
+            check_n_classes(records, self.n_classes, type(self).__name__)
         return make_release(self, records, row_function)["values"]
 
     def worst_pair(self, size: int) -> tuple[PrivateRecords, PrivateRecords]:

@@ -61,6 +61,16 @@ class _Handle:
     No checkpoint and no worker process can hold a record therefore.
     """
 
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Refuse to show a record.
+
+        Iteration, NumPy and loaders of torch call this method, too.
+        """
+        raise InputError(
+            f"Expected no look at the records of {type(self).__name__}, which are private, got "
+            "one; pass the handle to a loss or a query, which releases noisy statistics of them."
+        )
+
     def __deepcopy__(self, memo: Any) -> Self:
         """Return itself under the memo of the library; refuse any other copy."""
         if isinstance(memo, SharesHandles):
@@ -514,6 +524,28 @@ def _check_columns(name: str, count: int, shape: tuple[int, ...]) -> None:
             f"Expected {name} for each of the {shape[0]} columns of rows, got {count}; pass as "
             "many."
         )
+
+
+def check_n_classes(records: PrivateRecords, n_classes: int, owner: str) -> None:
+    """Refuse records of another number of classes than their owner has.
+
+    Args:
+        records: The records.
+        n_classes: Number of classes of the owner; 0 for none.
+        owner: What releases the records, for the message.
+    """
+    if records.n_classes == n_classes:
+        return
+    if not records.n_classes:
+        raise InputError(
+            f"Expected records with labels, as n_classes={n_classes} of {owner}, got records "
+            "without; pass their labels and classes, PrivateRecords(X, y, classes=[...]), or leave "
+            "classes out."
+        )
+    raise InputError(
+        f"Expected n_classes={records.n_classes} of {owner}, as the records, got {n_classes}; set "
+        f"n_classes={records.n_classes}."
+    )
 
 
 def _check_lengths(

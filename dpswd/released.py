@@ -23,7 +23,7 @@ from dpswd.budget.statement import RunStatement
 from dpswd.errors import InputError
 from dpswd.features.maps import FeatureMap
 from dpswd.files.archives import read_file
-from dpswd.records import PrivateRecords
+from dpswd.records import PrivateRecords, check_n_classes
 from dpswd.release import Releasing
 
 __all__ = ["ReleasedStatistics"]
@@ -122,11 +122,7 @@ class ReleasedStatistics(nn.Module, ABC):
 
     def check(self, records: PrivateRecords) -> None:
         """Refuse records of other classes or of another shape, before the first release."""
-        if records.n_classes != self.n_classes:
-            raise InputError(
-                f"Expected records of n_classes={self.n_classes}, got {records.n_classes}; "
-                "make it equal."
-            )
+        check_n_classes(records, self.n_classes, type(self).__name__)
         for features in self.feature_maps():
             if features.sample_shape != records.shape:
                 raise InputError(

@@ -433,7 +433,7 @@ def test_no_public_rows_are_refused():
     ("n_classes", "labels", "word"),
     [
         (None, ZEROS, "no public_labels"),
-        (2, None, "NoneType"),
+        (2, None, "pass public_labels="),
         (2, ZEROS[:4], "(4,)"),
         (2, ZEROS - 1, "outside"),
     ],

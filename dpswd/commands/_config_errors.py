@@ -10,7 +10,7 @@ import re
 from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
-__all__ = ["refused_class"]
+__all__ = ["other_parameters", "refused_class"]
 
 # Lines between the names of keys and classes that say nothing about the config.
 _FRAME = re.compile(r"Does not validate against|Subtypes: |Errors:|Expected a <class 'NoneType'>")
@@ -22,6 +22,40 @@ _NO_MODULE = re.compile(r"No module named '([^']*)'")
 _NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
 _NO_SUBCLASS = re.compile(r"Import path (\S+) does not correspond to a subclass of (\w+)")
 _NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)")
+
+# Words of torch about a checkpoint of another network.
+_OTHER_NETWORK = "Error(s) in loading state_dict"
+_OTHER_SIZE = re.compile(
+    r"size mismatch for (\S+): copying a param with shape torch.Size\((\[.*?\])\) from checkpoint, "
+    r"the shape in current model is torch.Size\((\[.*?\])\)"
+)
+_MISSING = re.compile(r"Missing key\(s\) in state_dict: \"([^\"]*)\"")
+_FURTHER = re.compile(r"Unexpected key\(s\) in state_dict: \"([^\"]*)\"")
+
+
+def other_parameters(message: str) -> str | None:
+    """Return the first difference between a checkpoint and a network, if a message names one.
+
+    Args:
+        message: A message of torch.
+
+    Example:
+        >>> message = 'Error(s) in loading state_dict for A: Missing key(s) in state_dict: "w". '
+        >>> other_parameters(message)
+        'without its parameter w'
+    """
+    if not message.startswith(_OTHER_NETWORK):
+        return None
+    size = _OTHER_SIZE.search(message)
+    if size:
+        return f"whose parameter {size[1]} has shape {size[2]} and not {size[3]}"
+    missing = _MISSING.search(message)
+    if missing:
+        return f"without its parameter {missing[1]}"
+    further = _FURTHER.search(message)
+    if further:
+        return f"which also has the parameter {further[1]}"
+    return "whose parameters differ"
 
 
 def refused_class(message: str) -> str | None:

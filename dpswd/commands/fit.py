@@ -21,7 +21,7 @@ from yaml.parser import ParserError  # type: ignore[import-untyped]
 from yaml.scanner import ScannerError  # type: ignore[import-untyped]
 
 from dpswd._distributed import lost
-from dpswd.commands._config_errors import refused_class
+from dpswd.commands._config_errors import other_parameters, refused_class
 from dpswd.commands._fit_help import HELP, asks_for_full_help
 from dpswd.commands._options import CONSTANTS
 from dpswd.commands._unknown import refused_words
@@ -178,6 +178,13 @@ def _errors_of_this_package() -> Iterator[None]:
             notes = getattr(error, "__notes__", [])
             words = " ".join([str(error), *notes])
             raise InputError(f"Expected a metric that the module logs, got: {words}") from None
+        difference = other_parameters(str(error))
+        if difference is not None:
+            raise InputError(
+                f"Expected the checkpoint of this network, got one of another, {difference}; "
+                "resume with the config.yaml of the run of the checkpoint, or leave --ckpt_path "
+                "out for a new run."
+            ) from None
         if not any(word in str(error) for word in _LOST_CONNECTION):
             raise
         raise lost(error) from None
@@ -202,6 +209,8 @@ def _refused_option(message: str) -> str:
     refused = re.findall(r"Option '[^']*' is not accepted", line)
     if refused:
         return str(refused[-1])
+    if "privacy.target_delta" in line:
+        line += "; set privacy.target_delta well below one over the number of records, as 1e-5"
     return line
 
 

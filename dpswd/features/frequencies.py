@@ -160,6 +160,11 @@ class Frequencies(FeatureMap):
         self.weight = nn.Buffer(weight, persistent=False)
         self.reference = (deviations * weight / 2).double().square()
 
+    @property
+    def remedy_of_long_rows(self) -> str:
+        """What to do if rows are much longer than 1/2, for a warning."""
+        return "divide the pixels by a public constant, such that they lie in [0, 1]"
+
     def transform(self, centred: Tensor) -> Tensor:
         """Return the weighted low frequencies."""
         mixed = torch.einsum("kc,nchw->nkhw", self.colours, centred)

@@ -64,6 +64,14 @@ class FeatureMap(nn.Module):
         self.radius = radius
 
     @property
+    def remedy_of_long_rows(self) -> str:
+        """What to do if rows are much longer than 1/2, for a warning."""
+        return (
+            f"raise radius={self.radius:g} of {type(self).__name__} to about the distance of a "
+            "record from the centre, by public knowledge of such records"
+        )
+
+    @property
     def description(self) -> str:
         """One line with class, options and dimension, by which a file recognises the map."""
         options = f"{self.sample_shape}, centre={self.centre}, radius={self.radius}"
@@ -73,9 +81,10 @@ class FeatureMap(nn.Module):
         """Map records ``(n, *sample_shape)`` to rows (n, dim)."""
         shape = tuple(records.shape[1:])
         if shape != self.sample_shape:
+            name = type(self).__name__
             raise InputError(
-                f"Expected records of shape {self.sample_shape}, got {shape}; "
-                "set sample_shape to theirs."
+                f"Expected records of shape {self.sample_shape}, as {name} maps, got {shape}; "
+                f"{_remedy_of_shape(name, shape)}."
             )
         centred = records - self.centre
         return self.transform(centred) / (2 * self.radius)
@@ -92,6 +101,14 @@ class FeatureMap(nn.Module):
     def inverse(self, rows: Tensor) -> Tensor:
         """Map rows (n, dim) that are not scaled to centred records ``(n, *sample_shape)``."""
         raise NotImplementedError
+
+
+def _remedy_of_shape(name: str, shape: tuple[int, ...]) -> str:
+    """Return what to do about records of another shape than a map of a name has."""
+    remedy = f"give {name} the shape {shape}"
+    if len(shape) != 3:
+        return remedy
+    return f"{remedy}, or read images of its size and channels: size= (--size)"
 
 
 def image_sides(sample_shape: Sequence[int]) -> tuple[int, int, int]:

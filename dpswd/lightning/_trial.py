@@ -31,7 +31,7 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def trial(module: nn.Module, purpose: str) -> Iterator[None]:
+def trial(module: nn.Module, purpose: str, remedy: str = "") -> Iterator[None]:
     """Run a module on public input before the first release.
 
     It runs as in :func:`in_evaluation`.
@@ -39,6 +39,7 @@ def trial(module: nn.Module, purpose: str) -> Iterator[None]:
     Args:
         module: The module.
         purpose: What is tried, for the message about an error: "Expected ...".
+        remedy: What to do about an error.
 
     Raises:
         InputError: In place of every error in the block; it says that nothing was released.
@@ -50,8 +51,10 @@ def trial(module: nn.Module, purpose: str) -> Iterator[None]:
         raise InputError(f"{error} {NOTHING_RELEASED}") from None
     except Exception as error:  # code of the user, which raises anything
         words = " ".join(str(error).split()).rstrip(".")
+        what_to_do = f"; {remedy}" if remedy else ""
         raise InputError(
-            f"Expected {purpose}, got {type(error).__name__}: {words}. {NOTHING_RELEASED}"
+            f"Expected {purpose}, got {type(error).__name__}: {words}{what_to_do}. "
+            f"{NOTHING_RELEASED}"
         ) from error
 
 

@@ -25,6 +25,7 @@ References:
 """
 
 import math
+import warnings
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from dpswd._validate import at_least, choice, nonnegative, positive, stated_at_least
-from dpswd.errors import InputError
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.encoded import EncodedRows
 from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
@@ -185,6 +186,8 @@ class AdaptationModule(KeepsRelease):
         else:
             self._complete_input_parts(data)
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(data))
+        if self.space is not None:
+            self.criterion.remedy_of_long_rows = self.space.remedy_of_long_rows
 
     def on_fit_start(self) -> None:
         """Refuse networks that do not fit the data module, before a file is written."""
@@ -199,7 +202,12 @@ class AdaptationModule(KeepsRelease):
 
     def _tried_scores(self, records: Tensor) -> Tensor:
         """Return scores of public source records; refuse networks that do not fit."""
-        with trial(self, "networks that map source records to scores"):
+        shape = tuple(records.shape[1:])
+        with trial(
+            self,
+            f"an encoder that maps source records of shape {shape}",
+            "fit the layers of adapter and encoder to that shape, and to each other",
+        ):
             adapted = records
             if self.adapter is not None:
                 adapted = self.adapter(records)
@@ -210,6 +218,12 @@ class AdaptationModule(KeepsRelease):
             if self.space is not None:
                 name = f"rows from {type(self.space).__name__}"
                 check_shape_of(self.space(adapted), (self.space.dim,), name, "set its dim")
+        width = tuple(features.shape[1:])
+        with trial(
+            self,
+            f"a classifier that maps features of shape {width}, those of the encoder, to scores",
+            "make the input size of the classifier the output size of the encoder",
+        ):
             return cast(Tensor, self.classifier(features))
 
     def _complete_input_parts(self, data: AdaptationData | None) -> None:
@@ -280,6 +294,7 @@ class AdaptationModule(KeepsRelease):
         if len(batch["target"]):
             if self.released is None:
                 self._try_batch(records, classes)
+                _warn_of_pixels(records, batch["target"])
             self._release(batch["target"], records)
         adapted = records
         if self.adapter is not None:
@@ -427,6 +442,22 @@ def _check_source_shape(records: Tensor, adapter: nn.Module | None, space: Featu
             f"Expected source records of shape {space.sample_shape}, as space has for source and "
             f"target, got {shape}; give source, target and space one shape."
         )
+
+
+def _warn_of_pixels(source: Tensor, target: PrivateBatch) -> None:
+    """Warn of source images whose pixels leave [0, 1], where those of the target lie."""
+    if target.records is None or len(target.records.shape) != 3:
+        return
+    low = float(source.min())
+    high = float(source.max())
+    if low >= 0 and high <= 1:
+        return
+    warnings.warn(
+        f"Expected source images with pixels in [0, 1], as the private images have, got pixels "
+        f"from {low:.3g} to {high:.3g}; divide them by a public constant, such as 255.",
+        UtilityWarning,
+        stacklevel=2,
+    )
 
 
 def _whole_blocks(n_records: int, n_quantiles: int) -> int:

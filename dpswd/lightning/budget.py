@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import lightning as L
 import torch
@@ -249,6 +249,12 @@ class PrivacyBudget(L.Callback):
                 f"Expected a checkpoint of a run within a PrivacyBudget, got {trainer.ckpt_path}, "
                 "whose weights may depend on private records; start a new run without it."
             )
+        if self._earlier_recorders and not is_resumed and None not in self._earlier_recorders:
+            raise InputError(
+                "Expected a module that no run has trained, got one with the releases of an "
+                "earlier run; make a new module for a new run, or pass ckpt_path= (--ckpt_path), "
+                "a checkpoint of that run, to go on with it."
+            )
         if self._earlier_recorders and (not is_resumed or None in self._earlier_recorders):
             raise InputError(
                 "Expected a module without releases before the run, got some; release in training "
@@ -265,6 +271,7 @@ class PrivacyBudget(L.Callback):
         if self.is_unprotected:
             self.epsilon = math.inf
         elif is_resumed:  # also where no step is left to train
+            Processes().run_on_rank_0(self._check_ledger, trainer.ckpt_path)
             self._budget.read(self._setting(_Source(None, 0, 0)))
             self.epsilon = self._budget.planned_epsilon
 
@@ -418,6 +425,22 @@ class PrivacyBudget(L.Callback):
         if n_planned == 1:
             return f"The planned release is made, and its epoch is over; the run ends at {place}."
         return f"All {n_planned} planned releases are made; the run ends at {place}."
+
+    def _check_ledger(self, checkpoint: Any) -> None:
+        """Refuse to resume in a directory without a ledger."""
+        run_dir = cast(Path, self.run_dir)
+        if (run_dir / "ledger.jsonl").exists():
+            return
+        option = "run_dir of PrivacyBudget" if self._states_run_dir else "trainer.default_root_dir"
+        folder = "the directory of that run"
+        if isinstance(checkpoint, str | Path):
+            beside = [path for path in Path(checkpoint).parents if (path / "ledger.jsonl").exists()]
+            if beside:
+                folder += f", {beside[0]}"
+        raise InputError(
+            f"Expected the ledger of the run of the checkpoint in {run_dir}, got none; set "
+            f"{option} to {folder}."
+        )
 
     def _start_unprotected(self, module: L.LightningModule) -> None:
         """Say that the run is not private, and mark its weights for later runs."""

@@ -77,6 +77,7 @@ class LastCheckpoint(ModelCheckpoint):
             enable_version_counter=False,
         )
         self._interval = 1
+        self._has_started = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save before the first release of a new run.
@@ -84,6 +85,7 @@ class LastCheckpoint(ModelCheckpoint):
         Every release can then be resumed from.
         """
         super().on_train_start(trainer, pl_module)
+        self._has_started = True
         self._interval = _interval_of(trainer)
         if trainer.ckpt_path is None:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt", weights_only=False)
@@ -96,10 +98,13 @@ class LastCheckpoint(ModelCheckpoint):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Save, except after refused input and on several ranks.
+        """Save, except before the first step, after refused input and on several ranks.
 
-        Several ranks would wait for a lost one.
+        Several ranks would wait for a lost one. Before the first step a checkpoint is refused that
+        does not fit: nothing is trained, and the user has named one to go on from.
         """
+        if not self._has_started:
+            return
         if not isinstance(exception, InputError) and trainer.world_size == 1:
             super().on_exception(trainer, pl_module, exception)
         last = Path(str(self.dirpath)) / "last.ckpt"

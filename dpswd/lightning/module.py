@@ -5,6 +5,7 @@ makes all of them before the first step.
 """
 
 import inspect
+import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from dpswd._progress import say
 from dpswd._validate import at_least, padded_size, positive, stated_at_least
-from dpswd.errors import InputError
+from dpswd.errors import InputError, UtilityWarning
 from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
 from dpswd.lightning._plan import records_of
@@ -42,6 +43,9 @@ _LABEL_NORM = 0.25
 
 # Records that are drawn and mapped before the first release, to see that the parts fit.
 _N_TRIED = 2
+
+# Generated pixels that lie farther than this from [0, 1] are in other units than private ones.
+_FAR = 4
 
 # Block means per column of rows that are not whitened.
 _N_QUANTILES = 100
@@ -143,6 +147,7 @@ class GeneratorModule(KeepsRelease):
                 "each batch, or whiten=True for one release of all records."
             )
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(batch_size))
+        self.criterion.remedy_of_long_rows = features.remedy_of_long_rows
         if labels == "concat":
             self._private_rows = LabelledRows(RowsWithClasses(features, generator.n_classes))
         else:
@@ -305,10 +310,19 @@ def _check_classes(n_classes: int, generator: Generator) -> None:
     """Refuse a generator of another number of classes than the records."""
     if n_classes == generator.n_classes:
         return
+    if not n_classes:
+        raise InputError(
+            f"Expected records with labels, as n_classes={generator.n_classes} of the generator, "
+            "got records without; pass classes= (--classes), the names of the classes, with "
+            "labelled records, or set labels='none' and n_classes=0."
+        )
     name = type(generator).__name__
     remedy = f"set n_classes={n_classes} (--model.generator.n_classes {n_classes})"
     if "n_classes" not in inspect.signature(type(generator)).parameters:
-        remedy = f"{name} has no such argument: write it in its call of super().__init__"
+        remedy = (
+            f"write n_classes={n_classes} in the call of super().__init__ in {name}, whose "
+            "constructor has no argument n_classes"
+        )
     raise InputError(
         f"Expected n_classes={n_classes} of the generator, as the data, got {generator.n_classes}; "
         f"{remedy}."
@@ -333,6 +347,26 @@ def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
         rows = features(records)
         name = f"rows from {type(features).__name__}"
         check_shape_of(rows, (features.dim,), name, "set its dim to the number of its columns")
+    _warn_of_pixels(records, type(generator).__name__)
+
+
+def _warn_of_pixels(images: Tensor, name: str) -> None:
+    """Warn of generated images whose pixels lie far outside [0, 1]; they are public.
+
+    Those of an untrained network without a last sigmoid lie a little outside.
+    """
+    if images.dim() != 4:
+        return
+    low = float(images.min())
+    high = float(images.max())
+    if low < -_FAR or high > 1 + _FAR:
+        warnings.warn(
+            f"Expected images from {name} with pixels in [0, 1], as private images have, got "
+            f"pixels from {low:.3g} to {high:.3g}; end its forward with a sigmoid, or divide its "
+            "images by a constant, such as 255.",
+            UtilityWarning,
+            stacklevel=2,
+        )
 
 
 def _check_frequencies(generator: Generator, features: FeatureMap) -> None:

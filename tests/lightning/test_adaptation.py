@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader
 
 from dpswd import InputError, PrivacyBudget, PrivateAdapter, PrivateRecords, ReleaseLoader
 from dpswd.commands.main import main
+from dpswd.errors import UtilityWarning
 from dpswd.features.maps import Flatten
 from dpswd.lightning import AdaptationData, AdaptationModule, ClassifierFile
 from dpswd.lightning.adaptation_data import SourceLoader
-from dpswd.networks.adapters import VectorAdapter
+from dpswd.networks.adapters import ImageAdapter, VectorAdapter
 from dpswd.networks.classifiers import Head
 from dpswd.networks.encoders import ConvEncoder, VectorEncoder
 
@@ -228,7 +229,7 @@ class WrongDim(VectorEncoder):
 MISFITS = pytest.mark.parametrize(
     ("encoder", "head", "align", "words"),
     [
-        (VectorEncoder(DIM, (8,)), Head(7, 2), "input", "RuntimeError"),
+        (VectorEncoder(DIM, (8,)), Head(7, 2), "input", "features of shape .8,.*RuntimeError.*input size of the"),
         (VectorEncoder(DIM, (8,)), nn.Linear(8, 1), "input", "scores from Linear"),
         (WrongDim(), Head(8, 2), "features", "features from WrongDim"),
     ],
@@ -516,6 +517,35 @@ def test_parts_that_do_not_fit_loaders_are_named_before_a_release(tmp_path, opti
         trained(tmp_path, pl_module, loaders(), steps=2)
     assert str(refusal.value).endswith("Nothing was released.")
     assert ".." not in str(refusal.value)
+
+
+def image_loaders(white=1.0, side=8):
+    """Grey noise as images; the pixels of the source go up to ``white``."""
+    generator = torch.Generator().manual_seed(0)
+    source = white * torch.rand(64, 1, 8, 8, generator=generator)
+    target = torch.rand(40, 1, side, side, generator=generator)
+    return {
+        "source": SourceLoader(source, torch.arange(64) % 2, batch_size=32),
+        "target": ReleaseLoader(PrivateRecords(target), batch_size=40, n_releases=1, every=2),
+    }
+
+
+def image_module():
+    parts = {"adapter": ImageAdapter(), "space": Flatten((1, 8, 8), radius=5.0)}
+    encoder = nn.Flatten()
+    return AdaptationModule(encoder, nn.Linear(64, 2), batch_size=40, n_quantiles=20, **parts)
+
+
+def test_source_images_of_other_units_are_named(tmp_path):
+    with pytest.warns(UtilityWarning, match="source images with pixels in .*such as 255"):
+        trained(tmp_path / "run", image_module(), image_loaders(255.0), steps=2)
+    trained(tmp_path / "control", image_module(), image_loaders(), steps=2)
+
+
+def test_a_target_of_another_size_is_named_in_the_words_of_a_reader(tmp_path):
+    with pytest.raises(InputError, match=r"as Flatten maps, got \(1, 6, 6\).*size="):
+        trained(tmp_path / "run", image_module(), image_loaders(side=6), steps=2)
+    assert ledger_of(tmp_path / "run").n_releases == 0
 
 
 @pytest.mark.parametrize("classes", [torch.zeros(6), torch.zeros(6, 2, dtype=torch.long)])

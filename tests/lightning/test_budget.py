@@ -41,6 +41,7 @@ from dpswd import (
     DPSlicedWassersteinLoss,
     InputError,
     PrivacyBudget,
+    PrivateRecords,
     ProjectionMechanism,
 )
 from dpswd._provenance import seen_runs
@@ -264,7 +265,7 @@ def test_modules_with_releases(tmp_path):
     with pytest.raises(RuntimeError, match="crash"):
         trainer(tmp_path / "b").fit(module, loader())
     module.fail_at = None
-    refused(tmp_path / "c", module, "start with a new module")
+    refused(tmp_path / "c", module, "module that no run has trained.*make a new module")
     trainer(tmp_path / "b").fit(
         module, loader(), ckpt_path=checkpoint_at(tmp_path / "b", 3)
     )  # control: resumed
@@ -322,6 +323,10 @@ def test_labels_of_records_reach_a_loss_with_classes(tmp_path):
     with pytest.raises(InputError, match="n_classes"):
         trainer(tmp_path / "b").fit(Mine(MECHANISM.replace(n_classes=2)), loader())
     assert written(tmp_path / "b") == 0
+    bare = loader(of=PrivateRecords(X))
+    with pytest.raises(InputError, match="records without; pass their labels and classes"):
+        trainer(tmp_path / "c").fit(Mine(MECHANISM.replace(n_classes=2)), bare)
+    assert written(tmp_path / "c") == 0
 
 
 @pytest.fixture

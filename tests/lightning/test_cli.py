@@ -176,6 +176,22 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
     agree(fitted.directory, STEPS)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--model.generator.hidden=16", "parameter generator.body.0.weight has shape [32, "),
+        ("--model.generator.latent_dim=9", "has shape"),
+    ],
+)
+def test_a_checkpoint_of_another_network_is_one_sentence(fitted, capfd, option, words):
+    with untouched(fitted.directory):
+        assert main([*fitted.arguments(), option]) == 2
+    *_, line = capfd.readouterr().err.strip().splitlines()
+    assert line.startswith("dpswd: Expected the checkpoint of this network")
+    assert words in line
+    assert "To finish the run" not in line
+
+
 # Refusals
 
 
@@ -191,6 +207,7 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
         ("--trainer.max_steps -1 --trainer.max_epochs 1", "n_releases or trainer.max_steps"),
         ("--model.labels blocks --model.generator.n_classes 3", "n_classes=10"),
         ("--privacy.target_delta 0.1", "target_delta"),
+        ("--privacy.target_delta null", "well below one over the number of records"),
         ("--data.batch_size 30", "batch_size"),
         ("--trainer.devices 2 --trainer.strategy ddp_spawn", "trainer.strategy"),
         ("--ckpt_path nowhere.ckpt", "nowhere.ckpt"),

@@ -3,8 +3,10 @@
 import copy
 import io
 import pickle
+from collections.abc import Collection, Iterable
 
 import lightning as L
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -77,6 +79,25 @@ def save(handle):
 def test_handle_is_neither_pickled_nor_copied(make, copied):
     with pytest.raises(InputError, match="save_hyperparameters"):
         copied(make())
+
+
+def first(handle):
+    return handle[0]
+
+
+@pytest.mark.parametrize("make", [records, make_batch])
+@pytest.mark.parametrize("read", [first, list, np.asarray])
+def test_records_of_a_handle_are_not_shown(make, read):
+    with pytest.raises(InputError, match="no look at the records"):
+        read(make())
+
+
+@pytest.mark.parametrize("make", [records, make_batch])
+def test_a_handle_is_no_collection(make):
+    """Lightning and torch would look for tensors in one."""
+    assert not isinstance(make(), Iterable | Collection)
+    with pytest.raises(ValueError, match="could not determine the shape"):
+        torch.as_tensor(make())
 
 
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.deepcopy, save])
@@ -195,7 +216,7 @@ def fit_fails(directory, module, error, match, releases):
 
 @pytest.mark.parametrize("kind", [Reconstructs, CopiesToABuffer, Logs, LogsACount])
 def test_batch_holds_no_record(tmp_path, kind):
-    fit_fails(tmp_path, kind(), (TypeError, AttributeError), None, releases=1)
+    fit_fails(tmp_path, kind(), (TypeError, AttributeError, InputError), None, releases=1)
 
 
 class ReleasesTwice(UsesBatch):

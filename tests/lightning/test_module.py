@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from dpswd import InputError, PrivateRecords, ReleaseLoader
+from dpswd.errors import UtilityWarning
 from dpswd.features.frequencies import DCT, Frequencies
 from dpswd.features.maps import Flatten
 from dpswd.files.generators import read_generator
@@ -294,8 +295,35 @@ class OwnDigits(Generator):
 
 def test_a_generator_without_the_argument_n_classes_is_told_where_it_stands(tmp_path):
     module = whitened_module(OwnDigits(number=3))
-    with pytest.raises(InputError, match=r"write it in its call of super\(\).__init__"):
+    with pytest.raises(InputError, match=r"write n_classes=10 in the call of super"):
         trainer(tmp_path, max_steps=1).fit(module, datamodule=PrivateDataModule("digits"))
+
+
+class Bright(OwnDigits):
+    """Draws pixels from 0 to 255."""
+
+    def forward(self, latent, labels):
+        return 255 * super().forward(latent, labels).sigmoid()
+
+
+def test_generated_pixels_of_other_units_are_named(tmp_path):
+    with pytest.warns(UtilityWarning, match="images from Bright with pixels in .*255"):
+        fit(tmp_path, whitened_module(Bright()), max_steps=1)
+    fit(tmp_path / "control", whitened_module(OwnDigits()), max_steps=1)
+
+
+def test_a_radius_that_is_too_small_is_named(tmp_path):
+    generator = ConvGenerator(SHAPE, latent_dim=8, hidden=32)
+    module = GeneratorModule(generator, Flatten(SHAPE, radius=0.5), 200, n_quantiles=10)
+    with pytest.warns(UtilityWarning, match=r"raise radius=0\.5 of Flatten"):
+        fit(tmp_path, module, max_steps=1)
+
+
+def test_records_without_classes_are_named_with_the_cure(tmp_path):
+    np.savez(tmp_path / "bare.npz", images=np.random.default_rng(0).random((200, 8, 8)))
+    data = PrivateDataModule(str(tmp_path / "bare.npz"))
+    with pytest.raises(InputError, match="records without; pass classes="):
+        trainer(tmp_path, max_steps=1).fit(whitened_module(), datamodule=data)
 
 
 def test_an_error_in_the_forward_of_a_generator_names_it(tmp_path):

@@ -236,6 +236,13 @@ def test_a_checkpoint_needs_a_budget_and_the_ledger_of_its_run(tmp_path):
     assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
 
 
+def test_a_resumed_run_in_another_directory_names_that_of_its_ledger(tmp_path):
+    _, checkpoint = finished(tmp_path / "run")
+    with pytest.raises(InputError, match=r"set trainer\.default_root_dir to .*, \S+/run\.$"):
+        resume(checkpoint, directory=tmp_path / "other")
+    assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
+
+
 def test_nothing_secret_is_in_a_checkpoint(tmp_path):
     _, path = finished(tmp_path)
     checkpoint = torch.load(path, weights_only=True)
