@@ -26,15 +26,15 @@ _NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)"
 # Words of torch about a checkpoint of another network.
 _OTHER_NETWORK = "Error(s) in loading state_dict"
 _OTHER_SIZE = re.compile(
-    r"size mismatch for (\S+): copying a param with shape torch.Size\((\[.*?\])\) from checkpoint, "
-    r"the shape in current model is torch.Size\((\[.*?\])\)"
+    r"size mismatch for (\S+): copying a param with shape torch.Size\((\[.*?\])\) "
+    r"from checkpoint, the shape in current model is torch.Size\((\[.*?\])\)"
 )
 _MISSING = re.compile(r"Missing key\(s\) in state_dict: \"([^\"]*)\"")
 _FURTHER = re.compile(r"Unexpected key\(s\) in state_dict: \"([^\"]*)\"")
 
 
 def other_parameters(message: str) -> str | None:
-    """Return the first difference between a checkpoint and a network, if a message names one.
+    """Return how a checkpoint and a network differ first, if a message says so.
 
     Args:
         message: A message of torch.

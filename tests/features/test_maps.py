@@ -91,7 +91,9 @@ def test_encoder_has_the_modes_of_its_layers_after_it_was_measured():
 
 
 def test_forward_refuses_records_of_another_shape():
-    with pytest.raises(InputError, match=r"of shape \(3,\), as Flatten maps, got \(4,\); give Flatten"):
+    with pytest.raises(
+        InputError, match=r"of shape \(3,\), as Flatten maps, got \(4,\); give Flatten"
+    ):
         Flatten((3,))(torch.zeros(2, 4))
 
 

@@ -229,7 +229,12 @@ class WrongDim(VectorEncoder):
 MISFITS = pytest.mark.parametrize(
     ("encoder", "head", "align", "words"),
     [
-        (VectorEncoder(DIM, (8,)), Head(7, 2), "input", "features of shape .8,.*RuntimeError.*input size of the"),
+        (
+            VectorEncoder(DIM, (8,)),
+            Head(7, 2),
+            "input",
+            "features of shape .8,.*RuntimeError.*input size",
+        ),
         (VectorEncoder(DIM, (8,)), nn.Linear(8, 1), "input", "scores from Linear"),
         (WrongDim(), Head(8, 2), "features", "features from WrongDim"),
     ],
