@@ -80,7 +80,10 @@ _BOUNDS = {
         "spent."
     ),
     "bernstein": "The random squared sensitivity is bounded by Bernstein's inequality.",
-    "constant": "The squared sensitivity is the constant k / d; no tail probability is spent.",
+    "constant": (
+        "The squared sensitivity is the constant k / d, the number of directions over the number "
+        "of dimensions; no tail probability is spent."
+    ),
 }
 _TAILS = (
     "The tail of the bound is charged to delta at every release; without failure_prob, half of "

@@ -292,6 +292,10 @@ def _notes(
     shares_after = np.bincount(after, minlength=n_classes) / len(after)
     notes = [f"On held-out records of the source, its classifier is right for {accuracy:.1%}."]
     largest = np.argsort(-shares_after)[:_MOST_CLASSES]
+    notes.append(
+        "These classes are predicted most often for the synthetic target; a share that is far from "
+        "that of the source may be wrong:"
+    )
     for number in largest:
         notes.append(
             f"Class {classifier.classes[number]}: {shares[number]:.0%} of the source; of the "
@@ -381,13 +385,13 @@ def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> 
     move = f"moved by {shift:.3g} times the distance between classes (mean squares)"
     if adapted and least_shift == 0:
         return (
-            "Adapted: the noise does not hide the mean of the private records, whose classes "
+            "Adapted: the noise does not hide the mean of the private records. Their classes "
             f"{move} from the source. {_NO_LABELS}"
         )
     if adapted:
         return (
-            f"Adapted: the classes of the private records {move} from the source, and from "
-            f"min_shift={least_shift:g} on the classifier is adapted. {_NO_LABELS}"
+            f"Adapted: the classes of the private records {move} from the source. The classifier "
+            f"is adapted where they moved by min_shift={least_shift:g} or more. {_NO_LABELS}"
         )
     if signal < LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."

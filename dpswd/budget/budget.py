@@ -55,7 +55,7 @@ from dpswd.mechanism import Mechanism
 from dpswd.records import PrivateRecords, check_handle
 from dpswd.release import Recorder, Releasing, check_same_records
 
-__all__ = ["NOISE_FREE", "Budget"]
+__all__ = ["NOISE_FREE", "Budget", "differences"]
 
 # Said on the screen and in the config of a run with epsilon = inf.
 NOISE_FREE = (
@@ -465,7 +465,7 @@ class RunBudget(Recorder):
         earlier_runs: dict[str, EarlierRun] = {}
         if setting.public_facts is not None:
             earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
-            warn_of_earlier_runs(setting.public_facts, earlier_runs.values())
+            warn_of_earlier_runs(setting.public_facts, earlier_runs)
         if setting.before_ledger is not None:
             setting.before_ledger()
         guarantee = dataclasses.replace(guarantee, unit=setting.protects)
@@ -767,7 +767,7 @@ class Budget(RunBudget):
             current = yaml.safe_load(self._config)
         except yaml.YAMLError:
             return  # the ledger has the facts that the guarantee rests on
-        for name, before, now in _differences(stored, current):
+        for name, before, now in differences(stored, current):
             if name not in _CONFIG_MAY_CHANGE:
                 raise InputError(
                     f"Expected {name}={before!r} as in {path} of the resumed run, got {now!r}; "
@@ -797,7 +797,7 @@ def _as_yaml(config: Mapping[str, Any] | None) -> str | None:
     return text
 
 
-def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield name, former and present value of what differs between two nested configs.
 
     The names come in the order of the former config, so that equal mistakes get equal messages.
@@ -806,7 +806,7 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, A
     if isinstance(before, dict) and isinstance(now, dict):
         for key in before:
             if key in now:
-                yield from _differences(before[key], now[key], f"{name}.{key}".lstrip("."))
+                yield from differences(before[key], now[key], f"{name}.{key}".lstrip("."))
     elif before != now:
         yield name, before, now
 

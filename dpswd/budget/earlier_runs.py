@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -127,8 +127,10 @@ def find_earlier_runs(
     }
 
 
-def warn_of_earlier_runs(facts: PublicFacts, runs: Collection[EarlierRun]) -> None:
+def warn_of_earlier_runs(facts: PublicFacts, runs: Mapping[str, EarlierRun]) -> None:
     """Warn of earlier runs that may have read the same records, if there are any.
+
+    A run is named by its directory and by its identifier, which ledger and report have.
 
     Args:
         facts: Public facts of the records of the new run.
@@ -136,8 +138,13 @@ def warn_of_earlier_runs(facts: PublicFacts, runs: Collection[EarlierRun]) -> No
     """
     if not runs:
         return
-    alike = {run.path for run in runs if run.public_facts.is_by_person == facts.is_by_person}
-    others = {run.path for run in runs} - alike
+    alike: dict[Path, str] = {}
+    others: dict[Path, str] = {}
+    for run_id, run in runs.items():
+        if run.public_facts.is_by_person == facts.is_by_person:
+            alike[run.path] = run_id
+        else:
+            others[run.path] = run_id
     sentences = []
     if alike:
         sentences.append(f"{_named(alike)} had {facts.number}.")
@@ -152,15 +159,19 @@ def warn_of_earlier_runs(facts: PublicFacts, runs: Collection[EarlierRun]) -> No
     )
 
 
-def _named(directories: Collection[Path]) -> str:
-    """Return the subject of a sentence on earlier runs, with the first directories."""
-    names = [str(path) for path in sorted(directories)]
+def _named(ids: Mapping[Path, str]) -> str:
+    """Return the subject of a sentence on earlier runs, with the first directories.
+
+    Args:
+        ids: Identifiers of the runs by their directories.
+    """
+    names = [f"{path}, run {ids[path]}" for path in sorted(ids)]
     noun = "An earlier run"
     if len(names) > 1:
         noun = f"{len(names)} earlier runs"
     if len(names) > _MOST_NAMES:
         names = [*names[:_MOST_NAMES], "..."]
-    return f"{noun} ({', '.join(names)})"
+    return f"{noun} ({'; '.join(names)})"
 
 
 def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:

@@ -213,7 +213,13 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             self._target = SyntheticTarget.draw(self.generator_, space, self.n_synthetic, seed)
         synthetic = torch.from_numpy(self._target.records)
         self.synthetic_ = Layout.of(synthetic).restore(synthetic)
-        return self._train(domains.source, domains.labels)
+        self._train(domains.source, domains.labels)
+        if self.verbose and self.run_dir is None:
+            say(
+                f"Files: {directory}/ledger.jsonl, privacy.json. "
+                "Next: .predict(X), .save(path), .report(path)."
+            )
+        return self
 
     def adapt(self, X: Any, y: Any) -> "PrivateAdapter":
         """Train a classifier on the synthetic target of the last fit.
@@ -383,6 +389,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             values = space.target_rows(domains.target)
             options["radius"] = _RADIUS
             options["reference"] = torch.from_numpy(space.coordinates(domains.source)).float()
+        if self.verbose:
+            say(
+                "Releasing noisy statistics of the private records; the adaptation needs synthetic "
+                "ones, which are drawn from them."
+            )
         self._fit_generator(
             PrivateRecords.from_values(values, None, name="target", units=units),
             directory,

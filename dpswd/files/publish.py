@@ -36,6 +36,7 @@ from dpswd.networks.generator import seeded
 from dpswd.report.collect import collect
 from dpswd.report.facts import Report
 from dpswd.report.render import write_files
+from dpswd.report.run_files import RESUMED
 
 __all__ = ["Bundle", "publish", "reseal"]
 
@@ -158,6 +159,8 @@ def publish(
         _copy(run_dir, partial)
         if not paths:
             _copy_file(run_dir / CONFIG, partial)
+        if not _absolute_paths(run_dir / RESUMED):
+            _copy_file(run_dir / RESUMED, partial)
         if isinstance(model, PrivateGenerator) and generator:
             model.save(partial / GENERATOR)
         report = write_files(partial, title=report.title)  # shows the pictures of this bundle

@@ -73,8 +73,8 @@ class AdaptationModule(KeepsRelease):
     step trains on the last one. The callback :class:`~dpswd.PrivacyBudget` calibrates the noise.
 
     Args:
-        encoder: Maps records to features (n, dim), each record by itself; its attribute ``dim`` is
-            their number.
+        encoder: Maps records to features (n, dim), each record by itself; with
+            ``align="features"``, its attribute ``dim`` is their number.
         classifier: Maps features to scores (n, C).
         adapter: Maps source records to records of the target's kind. ``None`` for that of the kind
             of records with ``align="input"``

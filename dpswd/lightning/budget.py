@@ -299,6 +299,7 @@ class PrivacyBudget(L.Callback):
         mark_runs(pl_module, [self.run_id])
         processes = Processes()
         processes.run_on_all(self._budget.write_statement)
+        self._say_where()
         if processes.rank:  # other latent codes than on rank 0: seed_everything seeds all alike
             torch.manual_seed(torch.initial_seed() + processes.rank)
 
@@ -425,6 +426,15 @@ class PrivacyBudget(L.Callback):
         if n_planned == 1:
             return f"The planned release is made, and its epoch is over; the run ends at {place}."
         return f"All {n_planned} planned releases are made; the run ends at {place}."
+
+    def _say_where(self) -> None:
+        """Name the run directory where nobody has stated one: it is the working folder."""
+        run_dir = cast(Path, self.run_dir)
+        if not self._states_run_dir and run_dir.resolve() == Path.cwd():
+            say(
+                f"The run writes ledger.jsonl, privacy.json and releases to {run_dir}, the working "
+                "folder; set default_root_dir of the trainer to another one for each run."
+            )
 
     def _check_ledger(self, checkpoint: Any) -> None:
         """Refuse to resume in a directory without a ledger."""

@@ -2,7 +2,7 @@
 
 A run has one directory, ``trainer.default_root_dir``. It gets config.yaml, ledger.jsonl,
 privacy.json, releases/, checkpoints/last.ckpt, lightning_logs/ and the files of the callbacks in
-the config.
+the config; a resumed run with other options adds resumed.yaml.
 """
 
 import datetime
@@ -16,17 +16,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning as L
+import yaml  # type: ignore[import-untyped]
 from lightning.pytorch.callbacks import Checkpoint, ProgressBar, TQDMProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from dpswd._files import atomic_write
 from dpswd._progress import say
-from dpswd.budget.budget import NOISE_FREE, Budget
+from dpswd.budget.budget import NOISE_FREE, Budget, differences
 from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.budget import PrivacyBudget, budget_of
 from dpswd.lightning.checkpoints import AtomicCheckpointIO, LastCheckpoint
 from dpswd.report.render import write_report
+from dpswd.report.run_files import RESUMED
 
 # Loggers whose lines on hardware, seeds and advice are not shown; warnings are.
 _QUIET_LOGGERS = ("lightning.pytorch", "lightning.fabric")
@@ -43,6 +45,9 @@ _SHOWN_AS = {
     "epsilon_rdp": "looser bound by RDP",
     "target_epsilon": "target",
 }
+
+# Options that say where a resumed run goes on, and not how.
+_OF_EVERY_RESUMED_RUN = ("ckpt_path", "trainer.default_root_dir")
 
 # Ways to start processes that torch cannot join to a run.
 _LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
@@ -314,8 +319,30 @@ def _tenths(trainer: L.Trainer) -> int:
 class _SaveConfig(SaveConfigCallback):
     """Writes the config of a fit to its run directory right before the ledger.
 
-    A run that is refused before its ledger is written leaves no file.
+    A run that is refused before its ledger is written leaves no file. The ledger names the config
+    by its SHA-256, so that a resumed run leaves it as it is, and writes what differs to
+    ``resumed.yaml``.
     """
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the options of a resumed run that differ from its config."""
+        directory = Path(trainer.default_root_dir)
+        path = directory / "config.yaml"
+        if trainer.ckpt_path is None or not trainer.is_global_zero or not path.is_file():
+            return
+        try:
+            before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, ValueError):  # was edited
+            return
+        now = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        changed = {name: value for name, _, value in differences(before, now)}
+        for name in _OF_EVERY_RESUMED_RUN:
+            changed.pop(name, None)
+        resumed = directory / RESUMED
+        if changed:
+            atomic_write(resumed, yaml.safe_dump(changed, sort_keys=False).encode())
+        else:
+            resumed.unlink(missing_ok=True)
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         any_trainer: Any = trainer

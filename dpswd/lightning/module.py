@@ -44,6 +44,9 @@ _LABEL_NORM = 0.25
 # Records that are drawn and mapped before the first release, to see that the parts fit.
 _N_TRIED = 2
 
+# Generated records of a step, unless another number is stated.
+_GENERATED = 500
+
 # Generated pixels that lie farther than this from [0, 1] are in other units than private ones.
 _FAR = 4
 
@@ -116,7 +119,7 @@ class GeneratorModule(KeepsRelease):
         failure_prob: float | None = None,
         whiten: bool = False,
         labels: Literal["blocks", "concat", "none"] = "blocks",
-        generated: int = 500,
+        generated: int = _GENERATED,
         lr: float = 2e-3,
     ) -> None:
         super().__init__()
@@ -556,10 +559,14 @@ def _two_batches_of_each(generated: int, n_classes: int) -> int:
     step = 2 * max(1, n_classes)
     rounded = max(step, generated - generated % step)
     if rounded != generated:
-        batches = "two equal batches"
+        batches = "two batches of equal size"
         if n_classes:
-            batches += f" of each of {n_classes} classes"
-        say(f"Generating {rounded:,} records per step in place of {generated:,}, for {batches}.")
+            batches += f" for each of {n_classes} classes"
+        origin = ", the default," if generated == _GENERATED else ""
+        say(
+            f"Each step generates {rounded:,} records, since the loss compares {batches}; "
+            f"generated={generated}{origin} is no multiple of {step}."
+        )
     return rounded
 
 

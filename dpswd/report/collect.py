@@ -40,6 +40,7 @@ from dpswd.report.facts import (
 )
 from dpswd.report.gdp import REGRET_LIMIT, TABLE_FPR, TradeOff
 from dpswd.report.run_files import (
+    RESUMED,
     TOLERANCE,
     PrivacyFile,
     StatedFacts,
@@ -48,6 +49,7 @@ from dpswd.report.run_files import (
     read_evaluation,
     read_pictures,
     read_privacy,
+    read_resumed,
     unchecked,
 )
 
@@ -146,6 +148,7 @@ def collect(
         *_shared_ledger_caveats(ledger, privacy),
         *_earlier_runs_caveats(ledger),
         *_edited_config_caveats(ledger_facts, config),
+        *_resumed_caveats(directory),
     ]
     report = Report(
         schema_version=SCHEMA_VERSION,
@@ -485,6 +488,16 @@ def _earlier_runs_caveats(ledger: Ledger) -> list[str]:
         f"{noun} ({', '.join(earlier)}) had as many {counted[0]} as this run, or counted "
         f"{counted[1]} and had records of the same shape and classes. If the records were the "
         "same, all costs add up."
+    ]
+
+
+def _resumed_caveats(directory: Path) -> list[str]:
+    options = read_resumed(directory / RESUMED)
+    if not options:
+        return []
+    return [
+        "The run was resumed with other options than those of config.yaml, which are shown below: "
+        f"{', '.join(options)}."
     ]
 
 

@@ -25,6 +25,9 @@ from dpswd.budget.statement import FORMAT
 from dpswd.errors import InputError
 from dpswd.report.facts import Accuracy, ConfigFile, GuaranteeNumbers, Together
 
+# Options of a resumed run that differ from config.yaml, by their names with dots.
+RESUMED = "resumed.yaml"
+
 PICTURES = ("samples.png", "columns.png", "adaptation.png")
 
 # Relative; rounding on another machine differs by less, a wrong claim by more.
@@ -172,6 +175,26 @@ def read_config(path: Path) -> tuple[ConfigFile, StatedFacts]:
         text = _masked(content.decode(), settings)
     file = ConfigFile(sha256=hashlib.sha256(content).hexdigest(), text=text)
     return file, _stated_facts(as_dict(settings))
+
+
+def read_resumed(path: Path) -> list[str]:
+    """Return the options of a resumed run that differ from config.yaml.
+
+    They have the form ``name=value``. A list or a dictionary is too long for a sentence, and is
+    named only.
+    """
+    content = _content(path)
+    options: dict[str, Any] = {}
+    if content is not None:
+        with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+            options = as_dict(mask_paths(yaml.safe_load(content.decode())))
+    lines = []
+    for name, value in options.items():
+        if isinstance(value, list | dict):
+            lines.append(str(name))
+        else:
+            lines.append(f"{name}={value}")
+    return lines
 
 
 def _masked(text: str, settings: Any) -> str:

@@ -45,7 +45,8 @@ def test_offsets_of_columns_are_undone(tmp_path):
     assert (adapter.predict(target) == truth).mean() > 0.93
     kept = fitted(tmp_path / "kept", target, min_shift=1e9)
     assert (kept.predict(target) == truth).mean() < 0.85  # the control
-    assert len(adapter.classifier_.notes) == 3
+    assert len(adapter.classifier_.notes) == 4
+    assert "predicted most often" in adapter.classifier_.notes[1]
     adapter.save(tmp_path / "classifier.pt")
     loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
     assert (loaded.predict(target[NAMES[::-1]]) == adapter.predict(target)).all()

@@ -138,9 +138,10 @@ def test_between_persons_and_records_shape_and_classes_are_compared(tmp_path, fo
         spend(tmp_path / "c", records(X[:30], Y[:30]))
     (warning,) = caught
     text = str(warning.message)
-    assert f"An earlier run ({tmp_path / 'b'}) had as many records: 30. " in text
+    ids = {name: ledger_of(tmp_path / name).header["run"] for name in "ab"}
+    assert f"An earlier run ({tmp_path / 'b'}, run {ids['b']}) had as many records: 30. " in text
     same_form = "had the same public facts: records of shape (3,) in 3 classes."
-    assert f"An earlier run ({tmp_path / 'a'}) {same_form}" in text
+    assert f"An earlier run ({tmp_path / 'a'}, run {ids['a']}) {same_form}" in text
 
 
 def test_the_report_of_persons_names_earlier_runs(tmp_path):

@@ -446,3 +446,14 @@ def test_image_map(new_adapter, tmp_path, as_bytes):
     loaded = PrivateAdapter.load(tmp_path / "classifier.pt")
     np.testing.assert_array_equal(loaded.predict(records), predictions)
     np.testing.assert_array_equal(loaded.predict_proba(records).argmax(1), predictions)
+
+
+@pytest.mark.filterwarnings(NOISE)
+def test_a_directory_that_was_not_stated_is_named(new_adapter, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    adapter = new_adapter(run_dir=None, verbose=True).fit(*problem())
+    lines = capfd.readouterr().err
+    assert f"Files: {adapter.run_dir_}/ledger.jsonl" in lines
+    assert "the adaptation needs synthetic ones" in lines
+    new_adapter(verbose=True, run_dir=tmp_path / "stated").fit(*problem())
+    assert "Files:" not in capfd.readouterr().err  # control: the user knows it

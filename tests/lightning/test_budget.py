@@ -272,6 +272,15 @@ def test_modules_with_releases(tmp_path):
     agree(tmp_path / "b", STEPS)
 
 
+def test_a_run_in_the_working_folder_says_so(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    trainer(tmp_path).fit(Mine(), loader())
+    line = f"The run writes ledger.jsonl, privacy.json and releases to {tmp_path}"
+    assert line in capfd.readouterr().err
+    trainer(tmp_path / "run").fit(Mine(), loader(of=records(X[:-1])))  # control
+    assert "The run writes" not in capfd.readouterr().err
+
+
 def test_refusals_of_a_directory_with_a_run_are_in_the_words_of_a_trainer(tmp_path):
     trainer(tmp_path).fit(Mine(), loader())
     match = r"resume that run by ckpt_path= \(--ckpt_path\), with a checkpoint of it, or "

@@ -176,6 +176,23 @@ def test_a_finished_run_is_resumed_without_a_release(fitted):
     agree(fitted.directory, STEPS)
 
 
+def test_the_report_names_options_of_a_resumed_run(tmp_path, capfd):
+    """The ledger names config.yaml by its checksum, so that it stays as it is."""
+    directory = tmp_path / "run"
+    once = ["--model.whiten=true", "--model.labels=blocks"]
+    once += [f"--model.{name}=null" for name in ("batch_size", "n_projections", "n_quantiles")]
+    assert main([*fit_arguments(directory, STEPS), *once]) == 0
+    assert "resumed with" not in (directory / "report.md").read_text()  # control
+    before = (directory / "config.yaml").read_bytes()
+    assert main([*fit_arguments(directory, STEPS + 2), *once]) == 0
+    assert (directory / "config.yaml").read_bytes() == before
+    resumed = yaml.safe_load((directory / "resumed.yaml").read_text())
+    assert resumed == {"trainer.max_steps": STEPS + 2}
+    report = (directory / "report.md").read_text()
+    assert "resumed with other options" in report
+    assert f"max\\_steps={STEPS + 2}." in report
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
