@@ -49,7 +49,7 @@ HANDLES = pytest.mark.parametrize("make", [records, make_batch])
     "use",
     [
         lambda handle: handle[0],
-        iter,
+        list,
         lambda handle: handle + 1,
         float,
         lambda handle: handle.mean(),
@@ -57,7 +57,7 @@ HANDLES = pytest.mark.parametrize("make", [records, make_batch])
         lambda handle: np.asarray(handle) + 0,
         lambda handle: next(iter(DataLoader(handle, batch_size=4))),
     ],
-    ids=["index", "iter", "add", "float", "mean", "as_tensor", "asarray", "DataLoader"],
+    ids=["index", "list", "add", "float", "mean", "as_tensor", "asarray", "DataLoader"],
 )
 def test_handle_shows_no_record(make, use):
     with pytest.raises((TypeError, AttributeError, RuntimeError, ValueError)):
