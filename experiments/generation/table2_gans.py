@@ -67,7 +67,7 @@ class Cell(cells.Cell):
 def table2_gans(
     out: Path, *, data: Path | None = None, quick: bool = False, seeds: int = 3, steps: int = STEPS
 ) -> Result:
-    """Rakotomamonjy2021, Table 2: DP-CGAN by Opacus (two hours a cell; resumes)."""
+    """Rakotomamonjy2021, Table 2: DP-CGAN by Opacus (an hour a cell; resumes)."""
     datasets: tuple[str, ...] = DATASETS
     if quick:
         datasets = DATASETS[:1]

@@ -387,7 +387,9 @@ def table2_gans(result: Result) -> str:
         cell = f"{score(row)} (printed {row['printed']})"
         line = [row["dataset"], f"{row['steps']:,}", guarantee]
         table.add(line, column=classifier(row), cell=cell)
-    return with_origin(table, result, rows, note=f"{rows[0]['seeds']} seeds")
+    n_seeds = rows[0]["seeds"]
+    note = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
+    return with_origin(table, result, rows, note=note)
 
 
 def gs_wgan_cost(result: Result) -> str:
