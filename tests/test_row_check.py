@@ -78,6 +78,13 @@ def test_missing_entries_that_become_the_mean_are_refused(shape, marker):
     check_row_function(partial(filled_by_a_constant, marker=marker), shape)  # control
 
 
+@pytest.mark.parametrize("shape", [*VECTORS, *IMAGES], ids=str)
+def test_functions_without_a_value_at_zero_are_accepted(shape):
+    """They give -inf and nan, of this record alone."""
+    check_row_function(lambda values: values.abs().log().flatten(1), shape)
+    check_row_function(lambda values: (values * values.abs().log()).flatten(1), shape)
+
+
 @pytest.mark.parametrize("shape", VECTORS, ids=str)
 def test_rows_of_norm_one_are_accepted(shape):
     check_row_function(lambda values: values / values.norm(dim=1, keepdim=True), shape)
