@@ -428,7 +428,7 @@ class PrivacyBudget(L.Callback):
         return f"All {n_planned} planned releases are made; the run ends at {place}."
 
     def _say_where(self) -> None:
-        """Name the run directory where nobody has stated one: it is the working folder."""
+        """Name the run directory if it is the working folder by default."""
         run_dir = cast(Path, self.run_dir)
         if not self._states_run_dir and run_dir.resolve() == Path.cwd():
             say(
