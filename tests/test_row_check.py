@@ -78,9 +78,16 @@ def test_missing_entries_that_become_the_mean_are_refused(shape, marker):
     check_row_function(partial(filled_by_a_constant, marker=marker), shape)  # control
 
 
+@pytest.mark.parametrize("shape", VECTORS, ids=str)
+def test_function_of_all_positive_vectors_is_refused(shape):
+    """Where a vector has negative numbers, all its rows are nan, and count as zero."""
+    with pytest.raises(InputError, match="one record each"):
+        check_row_function(lambda values: values.log() - values.log().mean(0), shape)
+
+
 @pytest.mark.parametrize("shape", [*VECTORS, *IMAGES], ids=str)
 def test_functions_without_a_value_at_zero_are_accepted(shape):
-    """They give -inf and nan, of this record alone."""
+    """They give -inf and nan, of this record alone, and such a row counts as zero."""
     check_row_function(lambda values: values.abs().log().flatten(1), shape)
     check_row_function(lambda values: (values * values.abs().log()).flatten(1), shape)
 
