@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpswd.data import Benchmark
 from dpswd.mixture import moments
-from dpswd.networks.generator import draw
+from dpswd.networks.generator import draw, with_training_noise
 from dpswd.records import Records
 from experiments import cells
 from experiments.generation.imagebench import TASKS, faces
@@ -27,7 +27,6 @@ N_RECORDS = {"digits": 800, "USPS": 4000, "MNIST": 4000, "FashionMNIST": 4000, "
 BUDGETS = (10.0, 1.0)
 N_SEEDS = 3
 CLASSIFIERS = ("logreg", "cnn")
-NOISE = 0.2  # standard deviation of what is added to pixels in [0, 1]
 N_SYNTHETIC = 4000
 
 
@@ -122,7 +121,7 @@ def measure(cell: Cell, data: Path | None = None) -> dict[str, dict[str, float]]
     if not cell.ruled:
         return {"as released": _score(images, loaded)}
     by_rule = _score(images, loaded)
-    noisy = images + NOISE * torch.randn_like(images)
+    noisy = with_training_noise(images)
     return {"by the rule": by_rule, "and noise": _score(noisy, loaded)}
 
 

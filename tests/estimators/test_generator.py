@@ -60,6 +60,28 @@ def test_samples_of_stated_classes(fitted):
         fitted.sample(5, proportions="real")
 
 
+def test_samples_for_training_are_noisy_images(fitted, directory):
+    fitted.save(directory / "for_training.pt")
+    draws = []
+    for for_training in (False, True):
+        generator = PrivateGenerator.load(directory / "for_training.pt")
+        generator.set_params(random_state=0)
+        draws.append(generator.sample(500, for_training=for_training))
+    (clean, labels), (noisy, noisy_labels) = draws
+    assert np.array_equal(labels, noisy_labels)
+    assert noisy.dtype == np.float32
+    noise = noisy - clean
+    # five standard errors of a deviation of normal numbers
+    assert noise.std() == pytest.approx(51, abs=5 * 51 / np.sqrt(2 * noise.size))
+
+
+def test_noise_for_training_is_refused_for_rows(directory):
+    rows = np.random.default_rng(0).normal(size=(600, 3)) / 4
+    generator = PrivateGenerator(**OPTIONS, run_dir=directory / "rows").fit(rows, TWO_CLASSES)
+    with pytest.raises(InputError, match="for_training=True, which adds noise to pixels, got rec"):
+        generator.sample(3, for_training=True)
+
+
 def test_every_call_draws_new_records(fitted):
     assert not np.array_equal(fitted.sample(5)[0], fitted.sample(5)[0])
 

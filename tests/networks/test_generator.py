@@ -8,7 +8,7 @@ import torch
 from dpswd import InputError
 from dpswd._layout import Layout
 from dpswd.mixture.generator import MixtureGenerator
-from dpswd.networks.generator import draw, draw_in_layout, seeded
+from dpswd.networks.generator import draw, draw_in_layout, seeded, with_training_noise
 
 
 def small_generator():
@@ -91,3 +91,17 @@ def test_draw_in_layout_returns_whole_columns_in_their_types():
     frame = draw_in_layout(generator, generator.labels(2))
     expected = pd.DataFrame({"age": [2, 2], "no": [0, 0], "yes": [10, 10], "part": [0.25, 0.25]})
     pd.testing.assert_frame_equal(frame, expected.astype({"part": "float32"}))
+
+
+def test_training_noise_has_its_deviation_at_every_pixel():
+    torch.manual_seed(0)
+    n = 4000
+    pixels = torch.tensor([0, 100, 255], dtype=torch.uint8)
+    noisy = with_training_noise(pixels.repeat(n, 1))
+    assert noisy.dtype == torch.float32
+    sigma = 0.2 * 255
+    # five standard errors: sigma / sqrt(n) of a mean, sigma / sqrt(2 n) of a deviation
+    assert np.allclose(noisy.mean(0), pixels, atol=5 * sigma / n**0.5)
+    assert np.allclose(noisy.std(0), sigma, atol=5 * sigma / (2 * n) ** 0.5)
+    in_floats = with_training_noise(torch.full((n,), 0.5))
+    assert float(in_floats.std()) == pytest.approx(0.2, abs=5 * 0.2 / (2 * n) ** 0.5)
