@@ -4,7 +4,7 @@ from experiments.results import Result
 from experiments.tables.markdown import Table, with_origin
 from experiments.tables.values import number, percent
 
-_NOTE = "ε = 10, 4,000 synthetic and 2,000 real records"
+_NOTE = "ε = 10, 4,000 synthetic records (copies: 2,000) and 2,000 real ones"
 
 
 def evaluation_images(result: Result) -> str:

@@ -21,7 +21,7 @@ def normal_rows(n_samples, n=64, seed=0):
 def test_algorithm_1_adds_noise_to_both_sides():
     """The difference of two noises has variance 0.5; one alone would give 0.25."""
     zeros = torch.zeros(1, 6)
-    distance = seeded_distance(zeros, zeros, sigma=0.5, n_projections=20_000)
+    distance = seeded_distance(zeros, zeros, sigma=0.5, n_projections=20_000, scaling="none")
     assert distance == pytest.approx(2 * 0.5**2, rel=0.05)
 
 
