@@ -97,9 +97,9 @@ def evaluate(
             f"{shape}; evaluate records of one kind."
         )
     check_numbers(len(synthetic), len(test))
-    # A file may have an order, such as men and women in turn, which its halves must not have.
-    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
-    test = test.select(order)
+    # A file may have an order, such as men and women in turn, which its parts must not have.
+    test = _shuffled(test, seed=0)
+    synthetic = _shuffled(synthetic, seed=1)
     is_image = len(shape) == 3
     if not classes:
         classifiers = ()
@@ -143,6 +143,12 @@ def evaluate(
     is_grey = is_image and shape[0] == 1
     result["verdict"] = verdict(result, n_classes=n_classes, is_image=is_image, is_grey=is_grey)
     return result
+
+
+def _shuffled(records: Records, seed: int) -> Records:
+    """Return the records in a random order, the same at every call."""
+    order = torch.randperm(len(records), generator=torch.Generator().manual_seed(seed))
+    return records.select(order)
 
 
 def _real_scores(

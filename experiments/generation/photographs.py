@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpswd._progress import say
 from dpswd.data import benchmark
-from dpswd.evaluation.fidelity import fidelity
+from dpswd.evaluation.fidelity import compare
 from dpswd.evaluation.images import image_features, random_convolutions
 from dpswd.evaluation.two_sample import two_sample_test
 from dpswd.files.pictures import save_grid
@@ -100,7 +100,7 @@ def _drawn(generator: Generator, n: int, spread: float) -> Tensor:
 def _judge(images: Tensor, real: Tensor) -> Row:
     """Return Fréchet distance, precision, recall and AUC of images against real ones."""
     features = [image_features(random_convolutions, part) for part in (images, real)]
-    figures = fidelity(*features, columns=False)
+    figures = compare(*features, columns=False)
     records = [Records(part, torch.zeros(len(part)).long()) for part in (images, real)]
     areas = two_sample_test(*records)
     row = {name: figures[name] for name in ("frechet", "precision", "recall")}

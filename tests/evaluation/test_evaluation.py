@@ -14,7 +14,7 @@ from dpswd.commands.main import main
 from dpswd.data import benchmark
 from dpswd.evaluation import evaluate, figure
 from dpswd.evaluation.accuracy import IMAGE_CLASSIFIERS, ROW_CLASSIFIERS, scores
-from dpswd.evaluation.fidelity import fidelity, frechet, total_variation
+from dpswd.evaluation.fidelity import compare, fidelity, frechet, total_variation
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
@@ -119,6 +119,31 @@ def test_fidelity_finds_noise_collapse_shift_and_lost_correlations():
     assert found["halves"]["correlation_difference"] < 0.05  # control
 
 
+def test_synthetic_rows_and_real_halves_are_compared_at_the_same_size():
+    """Forty rows have a large distance to others of their law, which real halves have as well."""
+    real = normal(80, 20)
+    found = fidelity(normal(5000, 20, 1), real, columns=False)
+    assert found["frechet"] == pytest.approx(found["halves"]["frechet"], rel=0.3)
+    # control: all synthetic rows are much nearer than the halves are to each other
+    all_rows = compare(normal(5000, 20, 1), real, columns=False)
+    assert all_rows["frechet"] < 0.5 * found["halves"]["frechet"]
+
+
+def test_synthetic_records_of_classes_in_turn_are_compared_in_a_random_order():
+    """Every second one of 4,000 records of ten classes in turn has five classes alone."""
+    labels = torch.arange(4000) % 10
+    centres = 20 * torch.eye(10)[labels]
+    generator = torch.Generator().manual_seed(0)
+    made, real = (
+        Records(centres + torch.randn(4000, 10, generator=generator), labels) for _ in range(2)
+    )
+    found = evaluate(made, real, classifiers=("logreg",))["fidelity"]
+    assert found["recall"] > 0.7
+    # control: five of ten classes
+    half = compare(made.vectors()[::2], real.vectors()[:2000], columns=False)
+    assert half["recall"] < 0.6
+
+
 def test_halves_are_alike_where_the_order_of_a_file_alternates(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, seed in (("made", 0), ("real", 1)):
@@ -126,7 +151,7 @@ def test_halves_are_alike_where_the_order_of_a_file_alternates(tmp_path, monkeyp
         lines = [",".join(map(str, row)) for row in table]
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,size,man", *lines]))
     # control: men beside women
-    assert fidelity(table[::2], table[1::2], columns=True)["recall"] < 0.1
+    assert compare(table[::2], table[1::2], columns=True)["recall"] < 0.1
     assert main(["evaluate", "made.csv", "real.csv"]) == 0
     path = tmp_path / "private" / tmp_path.name / "private_evaluation.json"
     halves = json.loads(path.read_text())["fidelity"]["halves"]
