@@ -538,7 +538,7 @@ def _check_unused(path: Path, content: bytes, resume: str = "") -> None:
     if resume:
         remedy = (
             f"resume that run by {resume}, or choose another directory for a new one, which spends "
-            "a budget of its own: on the same records, epsilons add up"
+            "a budget of its own: on the same records, the budgets add up"
         )
     raise InputError(
         f"Expected no ledger at {path}, got an existing file, whose releases stay spent; {remedy}."

@@ -400,7 +400,7 @@ def synthetic_line(n: int, proportions: str) -> str:
     """
     line = f"{n:,} synthetic records"
     if proportions == "equal":
-        line += ", equally many of each class"
+        line += ", the classes in turn"
     elif proportions == "released":
         line += ", classes in the released proportions"
     return line

@@ -270,8 +270,8 @@ def show(result: dict[str, Any]) -> None:
         print(summary(result["nearest"], result["reference"]))
     for name, percent in result.get("at_bounds", {}).items():
         print(
-            f"Column {name}: {percent:g} % of the real cells are at a stated bound or beyond it; "
-            "check its facts."
+            f"Column {name}: {percent:g} % of the real cells are at a stated bound or beyond it. "
+            "That is right if this value is frequent, such as a gain of 0; else, check its facts."
         )
     if "fid" in result:
         print(f"FID {result['fid']:.2f}")
@@ -279,8 +279,8 @@ def show(result: dict[str, Any]) -> None:
     print(f"Files: {', '.join(result['files'])}")
     if not result["public"]:
         print(
-            "If the generator was fitted to these records, its accuracies are too good: hold some "
-            "records out, and evaluate on them."
+            "If the generator was fitted to these records, its accuracies may be too good: hold "
+            "some records out, and evaluate on them."
         )
         print(f"{result['files'][1]} shows real records: do not publish it.")
 

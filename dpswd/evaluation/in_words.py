@@ -14,6 +14,9 @@ __all__ = ["verdict"]
 _NEARLY_AS_MUCH = 0.95
 _MOST = 0.5
 _A_PART = 0.1
+# Synthetic records below which more of them are worth drawing, and classes that cannot be fewer.
+_FEW = 2000
+_LEAST_CLASSES = 2
 # Points by which training on real records must exceed guessing: below, there is nothing to learn.
 _LEAST_GAIN = 5.0
 # AUC up to which a classifier hardly tells synthetic records from real ones, and from which on it
@@ -44,18 +47,18 @@ def verdict(
     Example:
         >>> import textwrap
         >>> figures = {
-        ...     "rows": [{"balanced_accuracy": 94.1}],
+        ...     "rows": [{"balanced_accuracy": 94.1, "n_train": 10000}],
         ...     "real_rows": [{"balanced_accuracy": 96.5, "n_train": 1438}],
         ...     "two_sample": {"cnn": 0.58},
         ...     "fidelity": {"recall": 0.8, "halves": {"recall": 0.9}},
         ...     "nearest": {"close": 0.0, "expected": 0.01},
         ... }
         >>> print(textwrap.fill(verdict(figures, n_classes=10, is_image=True), 88))
-        A classifier learns nearly as much from these records as from real ones: it is right for
-        94.1 % (mean of the classes), 2.4 points less than after 1,438 real records and 84.1
-        points more than by guessing. A classifier can hardly tell them from real records (AUC
-        0.58). Use them in place of real records to train and to test programs; the picture
-        shows whether they look real.
+        A classifier learns nearly as much from these records as from real ones: the best one is
+        right for 94.1 % (mean of the classes), 2.4 points less than after 1,438 real records
+        and 84.1 points more than by guessing. A classifier can hardly tell them from real
+        records (AUC 0.58). Use them in place of real records to train and to test programs; the
+        picture shows whether they look real.
     """
     accuracy = _best(result["rows"])
     real_accuracy = _best(result["real_rows"])
@@ -87,7 +90,9 @@ def verdict(
     else:
         is_weak = part is not None and part < _NEARLY_AS_MUCH
         differs = is_recognised or lacks_variety
-        sentences.append(_advice(is_weak, differs, is_image, is_grey))
+        n_synthetic = max((row["n_train"] for row in result["rows"]), default=0)
+        remedies = _remedies(n_synthetic, n_classes, is_image, is_grey)
+        sentences.append(_advice(is_weak, differs, is_image, remedies))
     return " ".join(sentences)
 
 
@@ -110,7 +115,7 @@ def _of_accuracy(
 ) -> str:
     """Return a sentence on what a classifier learns, beside real records and guessing."""
     real_records = f"{n_real:,} real records"
-    right = f"it is right for {accuracy:.1f} % (mean of the classes)"
+    right = f"the best one is right for {accuracy:.1f} % (mean of the classes)"
     gain = f"{_points(accuracy - guessing)} than by guessing"
     if real_accuracy is None:
         return f"A classifier learns from these records: {right}, {gain}."
@@ -148,21 +153,39 @@ def _of_two_samples(area: float) -> str:
     return f"A classifier nearly always tells them from real records (AUC {area:.2f})."
 
 
-def _advice(is_weak: bool, differs: bool, is_image: bool, is_grey: bool) -> str:
+def _remedies(n_synthetic: int, n_classes: int, is_image: bool, is_grey: bool) -> str:
+    """Return what would make a classifier learn more from synthetic records.
+
+    Args:
+        n_synthetic: Number of synthetic records.
+        n_classes: Number of classes.
+        is_image: Whether they are images.
+        is_grey: Whether they are images without colour, which may be shapes.
+    """
+    remedies = ["more private records", "a larger budget"]
+    if n_synthetic < _FEW:
+        remedies.insert(0, "more synthetic records, which cost no privacy")
+    if not is_image:
+        remedies.append("fewer columns")
+    if n_classes > _LEAST_CLASSES:
+        remedies.append("fewer classes")
+    if is_image and is_grey:
+        remedies.append("for drawings on a plain ground --shapes")
+    elif is_image:
+        remedies.append("grey pictures")
+    return ", ".join(remedies)
+
+
+def _advice(is_weak: bool, differs: bool, is_image: bool, remedies: str) -> str:
     """Return what the records are good for, or what would make them better.
 
     Args:
         is_weak: Whether a classifier learns less from them than from real records.
         differs: Whether they are recognised nearly always, or lack variety.
         is_image: Whether they are images.
-        is_grey: Whether they are images without colour, which may be shapes.
+        remedies: The result of :func:`_remedies`.
     """
     if is_weak:
-        remedies = "more records, a larger budget, fewer columns or fewer classes"
-        if is_image:
-            remedies = "more records, a larger budget or fewer classes"
-        if is_grey:
-            remedies += ", and --shapes for drawings on a plain ground"
         return f"What helps: {remedies}."
     if differs:
         change = "smaller pictures" if is_image else "fewer columns"
@@ -173,4 +196,4 @@ def _advice(is_weak: bool, differs: bool, is_image: bool, is_grey: bool) -> str:
     use = "Use them in place of real records to train and to test programs"
     if is_image:
         return f"{use}; the picture shows whether they look real."
-    return f"{use}."
+    return f"{use}. Do not rely on a single row: its cells may contradict each other."

@@ -136,7 +136,7 @@ class PrivateCLI(LightningCLI):
             raise InputError(
                 f"Expected a new run directory, got {directory}, which holds the ledger of a run; "
                 f"resume with {resume}, or set another --trainer.default_root_dir for a further "
-                "run, which spends a budget of its own: on the same records, epsilons add up."
+                "run, which spends a budget of its own: on the same records, the budgets add up."
             )
 
     def before_instantiate_classes(self) -> None:

@@ -212,7 +212,7 @@ def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, plac
     said = refused(capfd, "generate", "no/such/data", "--out", "run")
     assert "--out" in said
     assert "--resume" in said
-    assert "epsilons add up" in said
+    assert "the budgets add up" in said
     for command in ("publish run --out bundle", "sample run", "sample run/generator.pt"):
         said = refused(capfd, *command.split())
         assert "got one without generator.pt" in said
