@@ -28,7 +28,7 @@ def taken_from_records(**facts: Any) -> str:
 
     Example:
         >>> taken_from_records(size=28, classes=[0, 1])
-        'taken from the records and treated as public: size=28, classes=range(2); ...'
+        'taken from the records and treated as public: size=28, classes=[0, 1]; ...'
     """
     values = []
     for name, fact in facts.items():
@@ -51,9 +51,13 @@ def _argument(name: str) -> str:
 def list_of_names(names: list[Any]) -> str:
     """Return a list of names in one short text.
 
-    For example ``range(10)``, or the first names and the number of all.
+    Of more than twelve, the text is such as ``range(20)``, or has the first names and the number of
+    all.
     """
-    if names == list(range(len(names))) and not any(isinstance(name, bool) for name in names):
+    are_numbers = names == list(range(len(names))) and not any(
+        isinstance(name, bool) for name in names
+    )
+    if are_numbers and len(names) > _MAX_NAMES:
         return f"range({len(names)})"
     text = ", ".join(map(repr, names[:_MAX_NAMES]))
     if len(names) > _MAX_NAMES:

@@ -241,9 +241,9 @@ class ProjectionMechanism(_Noisy):
         """Check that block means alone have blocks, whose number divides the batch."""
         if (self.statistic == "rows") != (self.n_quantiles is None):
             raise InputError(
-                "Expected n_quantiles, the number of blocks, for statistic='quantiles' only, "
-                f"got n_quantiles={self.n_quantiles!r} for statistic={self.statistic!r}; state or "
-                "drop it."
+                "Expected a number of blocks n_quantiles for statistic='quantiles' and none for "
+                f"'rows', got n_quantiles={self.n_quantiles!r} for {self.statistic!r}; change one "
+                "of them."
             )
         if self.n_quantiles is None:
             return

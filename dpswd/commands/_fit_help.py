@@ -27,7 +27,8 @@ train a network from a YAML file, in Lightning
   --print_config                    print the whole config and exit
   --help all                        list every option of trainer, model and data
 
-Every key of the YAML file is an option, which goes before the file. For example:
+Every key of the YAML file is an option. Options stand behind --config, and take the place of what
+the file says. For example:
 dpswd fit --config mnist_swd --trainer.max_steps 200
 """
 

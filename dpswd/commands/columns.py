@@ -69,8 +69,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
         "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
         "without the records, then\n# delete the line draft: true. Facts are the bounds low and "
-        "high, the categories of a cell, whether\n# it may be missing, its decimals, and the kind: "
-        f"{', '.join(COLUMN_KINDS)}.\n"
+        "high, the categories of a cell (every\n# other cell counts as other), whether it may be "
+        f"missing, its decimals, and the kind:\n# {', '.join(COLUMN_KINDS)}.\n"
     )
     for name, draft in drafts.items():
         comment += _remarks(name, draft, columns[name])

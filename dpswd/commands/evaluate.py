@@ -289,19 +289,25 @@ def _show_accuracies(rows: list[dict[str, Any]], real_rows: list[dict[str, Any]]
     """Print the table of classifiers, beside the same ones trained on real records."""
     print(f"{'trained on synthetic':<22}{'accuracy':>10}{'balanced':>10}{'AUC':>8}", end="")
     n_real = ""
+    heading = ""
     if real_rows:
         n_real = f"{real_rows[0]['n_train']:,} real"
-    print(f"{n_real:>16}")
-    real_accuracies = {row["classifier"]: f"{row['accuracy']:.1f} %" for row in real_rows}
+        heading = f"{n_real:>14}{'balanced':>10}"
+    print(heading)
+    real_accuracies = {}
+    for row in real_rows:
+        accuracy = f"{row['accuracy']:.1f} %"
+        balanced = f"{row['balanced_accuracy']:.1f} %"
+        real_accuracies[row["classifier"]] = f"{accuracy:>14}{balanced:>10}"
     for row in rows:
         accuracy = f"{row['accuracy']:.1f} %"
         balanced = f"{row['balanced_accuracy']:.1f} %"
         area = _three_digits(row["auc"])
         real = real_accuracies.get(row["classifier"], "")
-        print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real:>16}")
+        print(f"{row['classifier']:<22}{accuracy:>10}{balanced:>10}{area:>8}{real}")
     if real_rows:
         print(
-            f"On the right: accuracy of the same classifier, trained on {n_real} records instead "
+            f"On the right: accuracies of the same classifier, trained on {n_real} records instead "
             "of synthetic ones."
         )
     print("balanced: mean of the accuracies of all classes. AUC: 0.5 is guessing, 1 is perfect.")

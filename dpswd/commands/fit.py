@@ -91,6 +91,7 @@ def _check_config(arguments: Sequence[str]) -> None:
             "Expected --config NAME|FILE, got none; pass a shipped config, which dpswd configs "
             "lists, or a file."
         )
+    _check_order(arguments)
     for name in names:
         content = None
         try:
@@ -104,6 +105,26 @@ def _check_config(arguments: Sequence[str]) -> None:
                 f"Expected a config of dpswd fit, got {name}, which has constants of dpswd "
                 "generate; run that, or choose a config with a model, which dpswd configs lists."
             )
+
+
+def _check_order(arguments: Sequence[str]) -> None:
+    """Refuse options before ``--config``: the file would take their place without a word."""
+    configs = [number for number, text in enumerate(arguments) if _is_config_option(text)]
+    if not configs:
+        return
+    before = [text for text in arguments[: configs[-1]] if text.startswith("--")]
+    others = [text for text in before if not _is_config_option(text)]
+    if others:
+        option = others[0].partition("=")[0]
+        raise InputError(
+            f"Expected options behind --config, got {option} before it, where the file takes its "
+            "place; put it behind the file."
+        )
+
+
+def _is_config_option(text: str) -> bool:
+    """Return whether an argument is ``--config`` or ``--config=FILE``."""
+    return text.partition("=")[0] == "--config"
 
 
 def _config_name(previous: str, argument: str) -> str | None:

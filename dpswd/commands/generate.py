@@ -231,7 +231,8 @@ def generate(
         expectation += f"\n{rarest}"
     notices = []
     if records.layout.table is not None:
-        notices = _mostly_other(estimator, records.layout.table)
+        table = records.layout.table
+        notices = _of_other(table) + _mostly_other(estimator, table)
     example = "more.npz"
     if records.layout.table is not None:
         example = f"more{ending}"
@@ -258,6 +259,13 @@ def generate(
         "in_words": estimator.summary_,
         "next": shlex.join(next_command),
     }
+
+
+def _of_other(table: "Table") -> list[str]:
+    """Return a line on cells that are no stated category, if a column may have them."""
+    if not any(column.kind == "nominal" and column.other for column in table.included):
+        return []
+    return ["Cells that are none of the stated categories count as other, and are drawn as other."]
 
 
 def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:

@@ -193,6 +193,11 @@ class PrivateAdapter(ClassifierMixin, OneShot):  # type: ignore[misc]  # scikit-
             domains = domains.coded(self._coding)
         if self._coding is not None:
             self._columns = self._coding.names
+        if (domains.source == domains.source[0]).all():
+            raise InputError(
+                f"Expected source records that differ from each other, got {len(domains.source):,} "
+                "equal ones; check the source."
+            )
         # A method that does not fit the records is refused before a release.
         resolve_method(self.method, has_images=domains.has_images)
         units = None

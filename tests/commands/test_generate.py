@@ -298,7 +298,7 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     assert "taken from the records" not in capfd.readouterr().err
     main(["sample", "runs/photos/generator.pt", "-n", "3"])
     out = capfd.readouterr().out
-    assert out.startswith("3 synthetic records, equally many of each class: synthetic.npz")
+    assert out.startswith("3 synthetic records, the classes in turn: synthetic.npz")
     assert "costs no privacy" in out
 
 

@@ -90,6 +90,10 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
     ("arguments", "words"),
     [
         ("fit", "pass a shipped config"),
+        (
+            "fit --trainer.max_steps 3 --config mnist_swd",
+            "options behind --config, got --trainer.max_steps before it",
+        ),
         ("fit --config mnist --data.path photos", "constants of dpswd generate"),
         (
             "fit --config mnist_swd --data.path people.csv",

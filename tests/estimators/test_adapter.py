@@ -221,6 +221,15 @@ def test_fractions_as_classes_are_refused(new_adapter, tmp_path, precision):
     new_adapter().fit(X, texts, domain)  # control: the remedy
 
 
+def test_equal_source_records_are_refused_before_a_release(new_adapter, tmp_path):
+    target = np.random.default_rng(0).normal(size=(60, 4))
+    source = np.ones((30, 4))
+    adapter = new_adapter(run_dir=tmp_path / "equal")
+    with pytest.raises(InputError, match="got 30 equal ones"):
+        adapter.fit(np.r_[source, target], np.arange(90) % 2, np.r_[np.ones(30), -np.ones(60)])
+    assert not (tmp_path / "equal").exists()
+
+
 def test_missing_labels_of_the_source_are_refused(new_adapter, tmp_path):
     X, y, domain = problem()
     for missing in (None, float("nan")):

@@ -18,10 +18,13 @@ DIGITS = benchmark("digits")
 LEARNED = ["next to nothing", "less than half", "most of what", "nearly as much", "learns as much"]
 
 
-def figures(accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01):
+def figures(accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01, n_synthetic=4000):
     real_rows = [] if real is None else [{"balanced_accuracy": real, "n_train": 100}]
     return {
-        "rows": [{"balanced_accuracy": accuracy}, {"balanced_accuracy": accuracy / 2}],
+        "rows": [
+            {"balanced_accuracy": accuracy, "n_train": n_synthetic},
+            {"balanced_accuracy": accuracy / 2, "n_train": n_synthetic},
+        ],
         "real_rows": real_rows,
         "two_sample": {} if area is None else {"logreg": 0.5, "cnn": area},
         "fidelity": {"recall": recall, "halves": {"recall": 0.8}},
@@ -47,7 +50,10 @@ def words(is_image=True, is_grey=False, **changes):
         ({"accuracy": 8.0}, "87.0 points less than after 100 real records and 2.0 points less"),
         ({"accuracy": 97.0}, "2.0 points more than after 100 real records"),
         ({"real": 14.0}, "Even real records teach a classifier hardly more than guessing"),
-        ({"real": None}, "A classifier learns from these records: it is right for 90.0 %"),
+        (
+            {"real": None},
+            "A classifier learns from these records: the best one is right for 90.0 %",
+        ),
         ({"area": 0.6}, "can hardly tell them from real records (AUC 0.60)"),
         ({"area": 0.61}, "often tells"),
         ({"area": 0.9}, "nearly always tells"),
@@ -67,7 +73,8 @@ def test_each_sentence_follows_from_its_threshold(changes, sentence):
     [
         ({"accuracy": 60.0}, "--shapes", "fewer columns"),
         ({"accuracy": 94.0, "area": 0.95}, "smaller pictures", "fewer columns"),
-        ({"accuracy": 94.0}, "in place of real records", "in place of real records"),
+        ({"accuracy": 94.0}, "in place of real records", "Do not rely on a single row"),
+        ({"accuracy": 60.0, "n_synthetic": 300}, "more synthetic", "more synthetic"),
     ],
 )
 def test_the_last_sentence_says_what_to_do(changes, image, rows):
@@ -75,6 +82,12 @@ def test_the_last_sentence_says_what_to_do(changes, image, rows):
     assert rows in words(is_image=False, **changes)
     assert "--shapes" not in words(**changes)  # colour images are no shapes
     assert "picture" not in words(is_image=False, **changes)
+
+
+def test_two_classes_cannot_be_fewer():
+    of_two = verdict(figures(60.0), n_classes=2, is_image=True)
+    assert "fewer classes" not in of_two
+    assert "fewer classes" in words(accuracy=60.0)
 
 
 PART = st.floats(0, 1)
