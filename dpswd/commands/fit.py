@@ -108,7 +108,7 @@ def _check_config(arguments: Sequence[str]) -> None:
 
 
 def _check_order(arguments: Sequence[str]) -> None:
-    """Refuse options before ``--config``: the file would take their place without a word."""
+    """Refuse options before ``--config``, which the file would silently replace."""
     configs = [number for number, text in enumerate(arguments) if _is_config_option(text)]
     if not configs:
         return
