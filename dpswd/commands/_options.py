@@ -322,8 +322,8 @@ def run_directory(
         if resume is not None:
             remedy = (
                 "pass --resume to finish it if it was interrupted, or another one as --out for a "
-                "further run, which spends a budget of its own: on the same records, the budgets add "
-                "up"
+                "further run, which spends a budget of its own: on the same records, the budgets "
+                "add up"
             )
         raise InputError(f"Expected a directory without a run, got {out}; {remedy}.")
     return out

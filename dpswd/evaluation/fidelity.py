@@ -30,7 +30,7 @@ _DIGITS = 4  # after the decimal point
 
 
 def fidelity(synthetic: Array, real: Array, *, columns: bool) -> dict[str, Any]:
-    """Compare synthetic rows (n, d) with real rows (m, d), beside two halves of the real ones.
+    """Compare synthetic rows with real rows, beside two halves of the real ones.
 
     All figures depend on the numbers of rows: a Fréchet distance of few rows is too large. So the
     first half of the real rows, and as many synthetic rows, are compared with the second half. With

@@ -120,7 +120,7 @@ QUICK = [
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A directory with what the pages assume: photos in three folders, scans, vectors."""
+    """A directory with what the pages assume: photos in three classes, scans, vectors."""
     rng, people = np.random.default_rng(0), ["age,height,smokes,sick"]
     for i in range(120):
         people.append(
@@ -131,6 +131,7 @@ def desk(tmp_path, monkeypatch):
             tmp_path,
             {
                 f"photos/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo,
+                f"held_out/{('birds', 'cats', 'dogs')[i % 3]}/{i}.png": photo,
                 f"public/{('left', 'right')[i % 2]}/{i}.png": scan,
                 f"scans/{i}.png": scan,
             },
