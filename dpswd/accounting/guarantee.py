@@ -138,7 +138,7 @@ class Guarantee:
             >>> print(guarantee.in_words())
             Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
               replace-one: it limits how well an exchange of one record for another can be noticed.
-              mu: an attacker who wrongly accuses 1 in 1,000 finds at most 14 % of your records.
+              mu: an attacker wrong about 1 in 1,000 other records finds at most 14 % of yours.
         """
         if self.notice or self.mu is None:
             return self.line()
@@ -151,8 +151,8 @@ class Guarantee:
             f"{self.line()}\n"
             f"  {self.relation}: it limits how well an exchange of one {counted} for another can "
             "be noticed.\n"
-            f"  mu: an attacker who wrongly accuses 1 in 1,000 finds at most {percent:g} % of your "
-            f"{counted}s."
+            f"  mu: an attacker wrong about 1 in 1,000 other {counted}s finds at most "
+            f"{percent:g} % of yours."
         )
 
     def to_dict(self) -> dict[str, Any]:

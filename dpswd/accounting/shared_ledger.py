@@ -356,9 +356,9 @@ def _adaptivity(ledger: Ledger, account: PrivacyAccountant) -> str:
     if account.history and account.gaussian_mu is None:
         return _NOT_ADAPTIVE
     return (
-        "Plans of later runs may be chosen after looking at earlier releases. Then the total "
-        f"budget holds, epsilon {ledger.header['target_epsilon']:g} at delta {ledger.delta:g}; the "
-        "smaller cost so far holds only if no plan was chosen so."
+        "If you choose a run after you have looked at releases of an earlier one, state the total "
+        f"budget, epsilon {ledger.header['target_epsilon']:g} at delta {ledger.delta:g}. If not, "
+        "you may state the smaller cost so far."
     )
 
 

@@ -382,7 +382,7 @@ def _mean_square(rows: Array, precision: Array) -> float:
 
 def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
     """Return what was done and why, in words."""
-    move = f"moved by {shift:.3g} times the distance between classes (mean squares)"
+    move = f"moved by {shift:.3g} times the mean squared distance between classes"
     if adapted and least_shift == 0:
         return (
             "Adapted: the noise does not hide the mean of the private records. Their classes "

@@ -184,8 +184,8 @@ def show(result: dict[str, Any]) -> None:
         print("mu       none")
     else:
         print(
-            f"mu       {result['mu']:.5g}   an attacker's error rates are those of mu, within "
-            f"{result['regret']:.2g} (regret)"
+            f"mu       {result['mu']:.5g}   an attacker's error rates differ from those of mu by "
+            f"at most {result['regret']:.2g} (the regret)"
         )
     soundness = "NOT SOUND: epsilon and mu are not proven"
     if result["sound"]:

@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     from dpswd.accounting.rounding import round_up
 
-    print(f"{result['path']}: no line was changed. Hash of the last line: {result['head']}")
+    print(f"{result['path']}: unchanged. Hash of the last line: {result['head']}")
     if result["torn"]:
         print(
             "The last line is incomplete: a crash interrupted the write. Its release was not made."

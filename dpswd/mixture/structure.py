@@ -302,7 +302,7 @@ class Structure:
             return f"Expect synthetic {self._group} that differ mostly by noise"
         if self.signal < _VARIETY_SIGNAL:
             return f"Expect synthetic {self._group} that look much alike"
-        return f"Expect synthetic {self._group} that differ from each other"
+        return f"Expect varied synthetic {self._group}"
 
     @property
     def _group(self) -> str:

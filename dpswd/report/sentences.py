@@ -190,9 +190,9 @@ def _tier(report: Report) -> str:
         if not rates:
             rates = " at every false-positive rate"
         return (
-            f"Tier I of Gomez2025: μ alone is enough to report{rates}. The regret says how much "
-            f"better μ makes an attacker than the run permits: by at most {regret} in each of the "
-            f"two error rates. Tier I allows {REGRET_LIMIT:g}."
+            f"μ alone describes what an attacker can do{rates} (Tier I of Gomez2025): the error "
+            f"rates that follow from μ are lower than those that the run permits by at most "
+            f"{regret} (the regret), and Tier I allows {REGRET_LIMIT:g}."
         )
     return (
         f"Tier II of Gomez2025: the regret of μ{rates} is {regret}, above {REGRET_LIMIT:g}. "

@@ -344,7 +344,7 @@ def test_statement_of_sound_runs(shared):
             shared.reserve(run, facts())
         line = statement(SharedLedger.open_existing(shared.path)).guarantee.assumptions[-1]
         assert (
-            "may be chosen after looking" in line
+            "after you have looked at releases" in line
         )  # exactly Gaussian: the budget is a privacy filter
     shared.reserve("b", facts(ROWS))
     found = statement(SharedLedger.open_existing(shared.path))

@@ -218,7 +218,7 @@ def test_ledger_show(tmp_path, capsys):
     assert answer(capsys, "ledger", "show", run_dir) == result
     text = printed(capsys, "ledger", "show", path)
     for word in (
-        "no line was changed",
+        "unchanged. Hash",
         "1 of 2 planned releases made",
         "made      epsilon",
         "planned   epsilon",

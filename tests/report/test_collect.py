@@ -67,8 +67,8 @@ def test_collect_returns_the_curve(tmp_path):
     report, curve = collect(make_run(tmp_path / "run"))
     assert curve.mu == report.guarantee.mu
     tier = summary(report).tier
-    assert tier.startswith("Tier I of Gomez2025: μ alone is enough to report at every false-pos")
-    assert "by at most 0 in each of the two error rates" in tier
+    assert tier.startswith("μ alone describes what an attacker can do at every false-positive rate")
+    assert "by at most 0 (the regret)" in tier
 
 
 def test_collect_pictures_and_accuracies(tmp_path):
