@@ -201,6 +201,9 @@ def write(name: str) -> None:
 
 def main(words: list[str]) -> int:
     """Write or check pages; return the exit status."""
+    if not words or words[0] not in ("write", "check"):
+        sys.stderr.write("Expected write or check, and names of pages, or none for all.\n")
+        return 2
     task, names = words[0], words[1:] or pages()
     if task == "write":
         for name in names:
