@@ -70,9 +70,11 @@ _REFERENCE_NOISE = 1 / 4
 _CELL_DISTANCE = 0.5
 # Largest edge of a cell, in mean variances of its p directions.
 _CELL_EDGE = 2.5
-# Fewest cells of a class of images, if there are several. Two or three are worse than one for a CNN
-# on faces and clothes, by up to 18 points, and better on digits by 2 (docs/negative-results.md).
-_LEAST_CELLS = 4
+# Fewest cells of a class of images, if there are several. A few cells are worse than one for grey
+# faces by far, and no different or slightly better for clothes and digits
+# (docs/negative-results.md).
+_LEAST_GREY_CELLS = 8
+_LEAST_COLOUR_CELLS = 4
 # All classes have one second moment where the variance of the leading coordinate is below this part
 # of the edge of one class.
 _HIDING_PART = 0.6
@@ -486,12 +488,14 @@ def _n_cells(model: _Model, limits: _Limits) -> int:
 
     It is the largest for which the edge of the second moment of a cell is at most 2.5 times the
     mean variance of its p directions: 2 p^1.5 n_cells / (mu N / C) <= 2.5. Images have one cell
-    where that gives two or three.
+    where that gives only a few.
     """
     p = min(model.dim, MAX_COMPONENTS)
     by_edge = _CELL_EDGE / _EDGE_FACTOR * model.class_signal / p**_EDGE_POWER
-    if len(model.shape) == 3 and by_edge < _LEAST_CELLS:
-        return 1
+    if len(model.shape) == 3:
+        least = _LEAST_COLOUR_CELLS if model.shape[0] == 3 else _LEAST_GREY_CELLS
+        if by_edge < least:
+            return 1
     return int(min(limits.max_cells, max(1.0, by_edge)))
 
 

@@ -3,7 +3,7 @@
 The experiment also shows how many faces are needed. Faces are those of CelebA, at 32 x 32 pixels.
 Each variant has 1,000 synthetic faces, judged against 1,000 test faces. ``OUT/photographs.png`` has
 eight faces of every variant, ``OUT/photographs_numbers.png`` those of generators of more and more
-faces.
+faces, in colour and in grey.
 """
 
 import tempfile
@@ -73,15 +73,21 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
 
 
 def _save_numbers(path: Path, train: Tensor, numbers: tuple[int, ...]) -> None:
-    """Write a picture with a row of faces for each number of private faces."""
+    """Write a picture with a row of faces for each number of private faces.
+
+    Below the faces in colour are those of generators of grey faces.
+    """
     pictures = {"real": train[:_N_SHOWN]}
     for n in numbers:
         pictures[f"{n:,} faces"] = _drawn(_fitted(train[:n]), _N_SHOWN, 1.0)
+    for n in numbers:
+        grey = _fitted(train[:n].mean(1, keepdim=True))
+        pictures[f"{n:,} grey faces"] = _drawn(grey, _N_SHOWN, 1.0).expand(-1, 3, -1, -1)
     save_grid(torch.cat([*pictures.values()]), path, _N_SHOWN, row_names=[*pictures])
 
 
 def _fitted(images: Tensor, **options: Any) -> Generator:
-    """Return a generator of images (n, 3, h, w)."""
+    """Return a generator of images (n, 3 or 1, h, w)."""
     records = PrivateRecords.from_values(images, None, name="faces")
     with tempfile.TemporaryDirectory() as directory:
         constants = Path(directory) / "constants.yaml"
