@@ -234,9 +234,9 @@ def forecast(
         InputError: If a number is out of range.
 
     Example:
-        >>> structure = forecast(60_000, (1, 28, 28), n_classes=10, mu=1.0)
+        >>> structure = forecast(60_000, (1, 28, 28), n_classes=10, mu=2.0)
         >>> structure.dim, structure.n_cells
-        (400, 5)
+        (400, 11)
     """
     at_least(1, n=n, **{f"shape_{i}": side for i, side in enumerate(shape)})
     at_least(0, n_classes=n_classes, max_levels=max_levels)
