@@ -151,9 +151,9 @@ def warn_of_earlier_runs(facts: PublicFacts, runs: Mapping[str, EarlierRun]) -> 
     if others:
         sentences.append(f"{_named(others)} had {facts.form}.")
     warnings.warn(
-        f"{' '.join(sentences)} If the records were the same, the budgets add up: two runs at "
-        "epsilon 10 protect them as one at 15.5 does. To keep one budget for all runs, make a file "
-        "by dpswd ledger create, and pass shared_ledger (--shared-ledger).",
+        f"{' '.join(sentences)} If the records were the same, the budgets add up: at delta 1e-5, "
+        "two runs of epsilon 10 protect them as one of 15.5 does. To keep one budget for all runs, "
+        "make a file by dpswd ledger create, and pass shared_ledger (--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
     )

@@ -265,7 +265,7 @@ def _of_other(table: "Table") -> list[str]:
     """Return a line on cells that are no stated category, if a column may have them."""
     if not any(column.kind == "nominal" and column.other for column in table.included):
         return []
-    return ["Cells that are none of the stated categories count as other, and are drawn as other."]
+    return ["A cell outside the stated categories counts as other, and is drawn as other."]
 
 
 def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:

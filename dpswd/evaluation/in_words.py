@@ -14,8 +14,9 @@ __all__ = ["verdict"]
 _NEARLY_AS_MUCH = 0.95
 _MOST = 0.5
 _A_PART = 0.1
-# Synthetic records below which more of them are worth drawing, and classes that cannot be fewer.
+# Number of synthetic records below which the advice is to draw more.
 _FEW = 2000
+# Number of classes below which there is nothing to tell apart.
 _LEAST_CLASSES = 2
 # Points by which training on real records must exceed guessing: below, there is nothing to learn.
 _LEAST_GAIN = 5.0

@@ -70,9 +70,9 @@ _REFERENCE_NOISE = 1 / 4
 _CELL_DISTANCE = 0.5
 # Largest edge of a cell, in mean variances of its p directions.
 _CELL_EDGE = 2.5
-# Fewest cells of a class of images, if there are several. A few cells are worse than one for grey
-# faces by far, and no different or slightly better for clothes and digits
-# (docs/negative-results.md).
+# Fewest cells of a class of images, if there are several. For grey faces, a few cells are much
+# worse than one. For digits and clothes, a CNN gains at most 4 points by them, and a logistic
+# regression loses up to 5 (docs/negative-results.md).
 _LEAST_GREY_CELLS = 8
 _LEAST_COLOUR_CELLS = 4
 # All classes have one second moment where the variance of the leading coordinate is below this part
