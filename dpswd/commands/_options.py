@@ -17,16 +17,11 @@ from dpswd._frames import ARROW_FORMATS
 from dpswd._validate import budget as check_budget
 from dpswd._validate import probability
 from dpswd.columns.files import separator_of
-from dpswd.commands.configs import config_path
+from dpswd.commands.configs import KEYS, commands_of, config_path
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.records import PrivateRecords
-
-JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
-FACTS = ("size", "channels", "classes")
-# Keys of a config, which are options of dpswd generate, too.
-CONSTANTS = ("centre", "radius", "shapes", *JITTER, *FACTS)
 
 # What the commands read, for their help.
 FORMATS = (
@@ -250,15 +245,12 @@ def _check_names(names: list[str], arguments: Namespace) -> None:
             )
 
 
-def constants_of(
-    name: str | None, command: str = "generate", known: Sequence[str] = CONSTANTS
-) -> dict[str, Any]:
+def constants_of(name: str | None, command: str = "generate") -> dict[str, Any]:
     """Return the constants of a config.
 
     Args:
         name: Name of a shipped config, or a file; ``None`` for no constants.
-        command: Command that reads it, for messages.
-        known: Keys that the config may have.
+        command: Command that reads it.
     """
     if name is None:
         return {}
@@ -270,14 +262,17 @@ def constants_of(
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-02-30
         reason = " ".join(str(error).split())[:_MAX_MESSAGE]
         raise InputError(f"Expected YAML in {path}, got: {reason}; correct it.") from None
+    known = KEYS[command]
     keys = ", ".join(known)
     if not isinstance(content, dict):
         raise InputError(f"Expected keys out of {keys} in {path}, got {type(content).__name__}.")
-    if "model" in content:
-        raise InputError(
-            f"Expected constants of dpswd {command} in {name}, got a config of dpswd fit; run that."
-        )
     unknown = sorted(map(str, set(content) - set(known)))
+    others = commands_of(content)
+    if unknown and others:
+        raise InputError(
+            f"Expected constants of dpswd {command} in {name}, got a config of dpswd {others[0]}; "
+            "run that."
+        )
     if unknown:
         raise InputError(
             f"Expected keys out of {keys} in {path}, got {', '.join(unknown)}; correct or remove "

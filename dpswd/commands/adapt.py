@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dpswd.commands._options import (
     FINISHED_BEFORE,
     FORMATS,
-    JITTER,
     add_columns,
     add_reading,
     add_units,
@@ -20,24 +19,15 @@ from dpswd.commands._options import (
     n_releases_in,
     run_directory,
 )
+from dpswd.commands.configs import JITTER, KEYS
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
     from dpswd.estimators.adapter import PrivateAdapter
 
-# Options of the image map, and all options that a config may have.
+# Options of the image map.
 _MAP_OPTIONS = ("n_steps", *JITTER)
 _READ_OPTIONS = ("size", "channels", "target")
-_OPTIONS = (
-    "epsilon",
-    "delta",
-    "method",
-    "normalise",
-    "min_shift",
-    "columns",
-    *_READ_OPTIONS,
-    *_MAP_OPTIONS,
-)
 _METHOD = "class_shift"  # the default of --method
 _N_SHOWN = 40  # synthetic images in the picture of the report
 _N_COLUMNS = 10  # of the picture
@@ -201,9 +191,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 def _options_of(arguments: Namespace) -> dict[str, Any]:
     """Return the constants of the config, or those of the command line instead."""
-    options = constants_of(arguments.config, "adapt", _OPTIONS)
+    options = constants_of(arguments.config, "adapt")
     for name, value in vars(arguments).items():
-        if name in _OPTIONS and value is not None:
+        if name in KEYS["adapt"] and value is not None:
             options[name] = value
     method = options.get("method", _METHOD)
     of_map = [name for name in _MAP_OPTIONS if name in options]

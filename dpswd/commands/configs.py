@@ -6,6 +6,28 @@ from typing import Any
 
 from dpswd.errors import InputError
 
+JITTER = ("shift", "rotation", "zoom", "shear", "elastic")
+FACTS = ("size", "channels", "classes")
+# Keys that the configs of a command may have.
+KEYS = {
+    "generate": ("centre", "radius", "shapes", *JITTER, *FACTS),
+    "adapt": (
+        *("epsilon", "delta", "method", "normalise", "min_shift", "columns", "n_steps"),
+        *("size", "channels", "target"),
+        *JITTER,
+    ),
+}
+
+
+def commands_of(content: dict[str, Any]) -> list[str]:
+    """Return the commands that can read a config with this content.
+
+    A config of Lightning has a model, which makes it one of ``dpswd fit``.
+    """
+    if "model" in content:
+        return ["fit"]
+    return [command for command, keys in KEYS.items() if set(content) <= set(keys)]
+
 
 def config_path(name: str) -> Path:
     """Return the path of a config: ``name`` itself, or the shipped one of that name.

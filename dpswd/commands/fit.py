@@ -23,9 +23,8 @@ from yaml.scanner import ScannerError  # type: ignore[import-untyped]
 from dpswd._distributed import lost
 from dpswd.commands._config_errors import other_parameters, refused_class
 from dpswd.commands._fit_help import HELP, asks_for_full_help
-from dpswd.commands._options import CONSTANTS
 from dpswd.commands._unknown import refused_words
-from dpswd.commands.configs import config_path
+from dpswd.commands.configs import commands_of, config_path
 from dpswd.errors import DpswdError, InputError
 from dpswd.lightning.cli import PrivateCLI
 
@@ -77,7 +76,7 @@ def fit(arguments: Sequence[str]) -> PrivateCLI:
 
 
 def _check_config(arguments: Sequence[str]) -> None:
-    """Refuse a command without a config, and configs of ``dpswd generate``.
+    """Refuse a command without a config, and configs of other commands.
 
     A config of Lightning has groups of keys: model, data, trainer, privacy.
     """
@@ -100,10 +99,14 @@ def _check_config(arguments: Sequence[str]) -> None:
             raise InputError(_syntax_error(name, error)) from None
         except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2026-02-30
             pass  # reported by the parser of Lightning
-        if isinstance(content, dict) and content and set(content) <= set(CONSTANTS):
+        others = []
+        if isinstance(content, dict) and content:
+            others = commands_of(content)
+        if others and others != ["fit"]:
             raise InputError(
                 f"Expected a config of dpswd fit, got {name}, which has constants of dpswd "
-                "generate; run that, or choose a config with a model, which dpswd configs lists."
+                f"{others[0]}; run that, or choose a config with a model, which dpswd configs "
+                "lists."
             )
 
 

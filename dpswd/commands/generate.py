@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpswd._memory import MAX_SYNTHETIC, check_drawing
 from dpswd._validate import at_least
 from dpswd.commands._options import (
-    CONSTANTS,
-    FACTS,
     FINISHED_BEFORE,
-    JITTER,
     add_data,
     check_outside,
     constants_of,
@@ -25,6 +22,7 @@ from dpswd.commands._options import (
     synthetic_line,
     table_ending,
 )
+from dpswd.commands.configs import FACTS, JITTER, KEYS
 
 if TYPE_CHECKING:
     from dpswd.columns import Table
@@ -127,7 +125,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.n is not None:
         at_least(1, n=arguments.n)
     constants = constants_of(arguments.config)
-    for name in CONSTANTS:
+    for name in KEYS["generate"]:
         value = getattr(arguments, name)
         if value is not None:
             constants[name] = value

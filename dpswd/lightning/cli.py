@@ -49,6 +49,12 @@ _SHOWN_AS = {
 # Options that say where a resumed run goes on, and not how.
 _OF_EVERY_RESUMED_RUN = ("ckpt_path", "trainer.default_root_dir")
 
+# What a resumed run says whose steps were all made before.
+_FINISHED_BEFORE = (
+    "This run had made all its steps before: nothing was trained, released or spent now. To train "
+    "on, pass a larger --trainer.max_steps."
+)
+
 # Ways to start processes that torch cannot join to a run.
 _LOCAL_STRATEGIES = ("spawn", "fork", "notebook")
 
@@ -171,7 +177,8 @@ class PrivateCLI(LightningCLI):
         elif has_bar or options.get("enable_progress_bar") is False:
             kwargs.setdefault("enable_progress_bar", False)
             callbacks.append(_StepLines())
-        callbacks.append(_PlanLine())
+        self._plan_line = _PlanLine()
+        callbacks.append(self._plan_line)
         if _needs_checkpoints(options, callbacks):
             callbacks.append(LastCheckpoint(directory))
         plugins = [*_as_list(options.get("plugins")), AtomicCheckpointIO()]
@@ -200,6 +207,9 @@ class PrivateCLI(LightningCLI):
         if _keeps_checkpoints(self.config_init["fit"]["trainer"]):
             last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
             trainer.save_checkpoint(last, weights_only=False)
+        is_resumed = self.config.get("fit.ckpt_path") is not None
+        if is_resumed and not self._plan_line.has_started:
+            say(_FINISHED_BEFORE)
         privacy = self.config_init["fit"]["privacy"]
         if privacy.is_unprotected:
             say(privacy.notice)
@@ -265,10 +275,18 @@ class StepProgressBar(TQDMProgressBar):
 
 
 class _PlanLine(L.Callback):
-    """Says what is released before the first step, which may take minutes."""
+    """Says what is released before the first step, which may take minutes.
+
+    Attributes:
+        has_started: Whether a training has started; not if a resumed run had made all its steps.
+    """
+
+    def __init__(self) -> None:
+        self.has_started = False
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the line; the budget has calibrated the noise before."""
+        self.has_started = True
         budget = budget_of(trainer)
         if budget is not None and not budget.is_unprotected:
             say(_line_of_plan(budget, trainer.global_step))

@@ -95,6 +95,7 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
             "options behind --config, got --trainer.max_steps before it",
         ),
         ("fit --config mnist --data.path photos", "constants of dpswd generate"),
+        ("fit --config adapt_digits", "constants of dpswd adapt; run that"),
         (
             "fit --config mnist_swd --data.path people.csv",
             "name the column of classes by --data.target;",
@@ -107,6 +108,21 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
     ],
 )
 def test_a_mistake_of_fit_changes_nothing(folder, capfd, arguments, words):
+    with untouched(folder):
+        sentence = refused(capfd, *arguments.split())
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("generate digits --config adapt_digits", "adapt_digits, got a config of dpswd adapt"),
+        ("adapt digits usps --config mnist", "mnist, got a config of dpswd generate"),
+        ("adapt digits usps --config mnist_swd", "mnist_swd, got a config of dpswd fit"),
+        ("forecast digits --config mnist_swd", "mnist_swd, got a config of dpswd fit"),
+    ],
+)
+def test_a_config_of_another_command_is_named(folder, capfd, arguments, words):
     with untouched(folder):
         sentence = refused(capfd, *arguments.split())
     assert words in sentence

@@ -168,10 +168,11 @@ def test_a_used_directory_is_refused(fitted, capfd):
     assert "Expected a new run directory" in capfd.readouterr().err
 
 
-def test_a_finished_run_is_resumed_without_a_release(fitted):
+def test_a_finished_run_is_resumed_without_a_release(fitted, capfd):
     ledger = fitted.directory / "ledger.jsonl"
     before = ledger.read_bytes()
     assert main(fitted.arguments()) == 0
+    assert "This run had made all its steps before" in capfd.readouterr().err
     assert ledger.read_bytes() == before
     agree(fitted.directory, STEPS)
 
@@ -185,6 +186,7 @@ def test_the_report_names_options_of_a_resumed_run(tmp_path, capfd):
     assert "resumed with" not in (directory / "report.md").read_text()  # control
     before = (directory / "config.yaml").read_bytes()
     assert main([*fit_arguments(directory, STEPS + 2), *once]) == 0
+    assert "had made all its steps before" not in capfd.readouterr().err
     assert (directory / "config.yaml").read_bytes() == before
     resumed = yaml.safe_load((directory / "resumed.yaml").read_text())
     assert resumed == {"trainer.max_steps": STEPS + 2}
