@@ -17,7 +17,7 @@ from dpswd._frames import ARROW_FORMATS
 from dpswd._validate import budget as check_budget
 from dpswd._validate import probability
 from dpswd.columns.files import separator_of
-from dpswd.commands.configs import KEYS, commands_of, config_path
+from dpswd.commands.configs import FACTS, KEYS, commands_of, config_path
 from dpswd.errors import InputError
 
 if TYPE_CHECKING:
