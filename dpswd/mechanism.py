@@ -139,7 +139,8 @@ class ProjectionMechanism(_Noisy):
         dim: Dimension d >= 2 of the rows.
         n_projections: Number k >= 1 of random directions.
         sigma: Standard deviation of the noise, in the units of the projected rows. ``None`` until
-            the mechanism is calibrated, see :meth:`calibrate`.
+            the mechanism is calibrated, see :meth:`calibrate`. A budget sets it by its target,
+            whatever it was before.
         batch_size: Number B >= 1 of rows that one release reads; required.
         statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
         n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"``
