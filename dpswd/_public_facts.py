@@ -19,7 +19,6 @@ _OPTIONS = {
     "channels": "--channels",
     "classes": "--classes",
     "kinds": "--bounds FILE with a column kind",
-    "dtype": "--columns FILE with dtype of these columns",
 }
 
 
@@ -43,6 +42,8 @@ def taken_from_records(**facts: Any) -> str:
 
 def _argument(name: str) -> str:
     """Return an argument as Python and the command line name it."""
+    if name == "dtype":  # a fact of each column, and no argument
+        return "columns= with the dtype of these columns (--columns FILE)"
     if name in _OPTIONS:
         return f"{name}= ({_OPTIONS[name]})"
     return f"{name}="

@@ -57,7 +57,7 @@ class Units:
             InputError: If a record has no unit, or ``per_unit`` is no positive integer.
         """
         at_least(1, per_unit=per_unit)
-        keys_of_names = [_key(name) for name in names]
+        keys_of_names = [_key(name, position) for position, name in enumerate(names)]
         number_of: dict[Key, int] = {}
         for key in keys_of_names:
             number_of.setdefault(key, len(number_of))
@@ -87,10 +87,10 @@ class Units:
         return replace(self, entries=self.entries[:n])
 
 
-def _key(name: Any) -> Key:
+def _key(name: Any, position: int) -> Key:
     """Return the key of the name of a unit; refuse a missing name.
 
-    Names are compared by their keys.
+    Names are compared by their keys. The position of the record is for the message.
     """
     key = label_key(name)
     if is_rounded(name):
@@ -103,8 +103,8 @@ def _key(name: Any) -> Key:
         key = unicodedata.normalize("NFC", key)
     if str(key).lower() in MISSING_TEXTS:
         raise InputError(
-            "Expected the unit of every record, got a record without one; "
-            "give such a record a unit of its own."
+            "Expected the unit (the person) of every record, got none for record "
+            f"{position + 1:,}, counted from 1; give such a record a unit of its own."
         )
     return key
 

@@ -73,9 +73,12 @@ def test_names_with_equal_texts_are_one_unit(names):
     assert len(Units.draw(names, 1)) == 1
 
 
+NO_UNIT = r"unit \(the person\) of every record, got none for record 2, counted from 1"
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), "", pd.NA, pd.NaT])
 def test_a_record_without_a_unit_is_refused(missing):
-    with pytest.raises(InputError, match="unit of every record"):
+    with pytest.raises(InputError, match=NO_UNIT):
         PrivateRecords(torch.zeros(3, DIM), unit=["a", missing, "b"])
 
 
@@ -419,7 +422,7 @@ def test_a_target_label_does_not_decide_how_source_labels_are_read(labels, of_ta
 
 @pytest.mark.parametrize("missing", ["NA", "n/a", "NULL", b""])
 def test_what_files_write_for_a_missing_unit_is_refused(missing):
-    with pytest.raises(InputError, match="unit of every record"):
+    with pytest.raises(InputError, match=NO_UNIT):
         Units.draw(["anna", missing], 1)
 
 

@@ -142,10 +142,7 @@ class Table:
             dtype = column.dtype or dtypes.get(column.name, "")
             if column.missing:
                 dtype = _NULLABLE.get(dtype, dtype)
-            other = column.other
-            if column.kind == "nominal" and dtype == "category":
-                other = False  # the type lists its categories
-            columns.append(replace(column, dtype=dtype, other=other))
+            columns.append(replace(column, dtype=dtype))
         return Table(tuple(columns))
 
     def check_types(self) -> None:
@@ -189,7 +186,7 @@ def _other_columns(data: str, absent: Sequence[str], unknown: Sequence[str]) -> 
             "add the column to the facts of columns= (--columns), with kind identifier to leave it "
             "out"
         )
-        remedies.append("name the column of the classes by target= (--target)")
+        remedies.append("name the column of the classes by target= (--target), or pass it as y")
     numbered = [f"({number}) {remedy}" for number, remedy in enumerate(remedies, 1)]
     return InputError(
         f"Expected the columns of the facts in {data}, got a table that "

@@ -124,6 +124,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
         table=reading.get("columns"),
         progress=not arguments.json,
     )
+    result["by_person"] = arguments.unit is not None
     if arguments.columns is not None:
         result["at_bounds"] = _percent_at_bounds(reading["columns"], real)
     return result
@@ -225,6 +226,9 @@ def evaluate_pair(
         pair["columns"] = [real.columns[number] for number in pair["columns"]]
     if real.columns is not None:
         _name_worst_column(result["fidelity"], real.columns)
+    if "class_share" in result and classes is not None:
+        share = result["class_share"]
+        share["class"] = classes[share["class"]]
     write_json(path, result)
     figure(picture, synthetic.train, test, real.columns, classes, table)
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
@@ -264,6 +268,8 @@ def show(result: dict[str, Any]) -> None:
         print(f"{'the most frequent class':<22}{result['majority']:>8.1f} %")
     _show_two_sample(result["two_sample"], result.get("propensity"))
     _show_fidelity(result["fidelity"])
+    if "class_share" in result:
+        _show_class_share(result["class_share"], by_person=result.get("by_person", False))
     if result["nearest"] is not None:
         from dpswd.evaluation.nearest import summary
 
@@ -374,6 +380,17 @@ def _show_worst_pair(pair: dict[str, Any] | None) -> None:
         f"{'correlations differ most':<26}{first} and {second}: {pair['synthetic']:.2f}, real "
         f"{pair['real']:.2f}"
     )
+
+
+def _show_class_share(share: dict[str, Any], *, by_person: bool) -> None:
+    """Print the class whose share differs most."""
+    shares = f"{share['class']}: {share['synthetic']:.2f}, real {share['real']:.2f}"
+    print(f"{'shares of classes':<26}{shares}")
+    if by_person:
+        print(
+            "With --unit, dpswd generate counts every person alike. In the real records, a person "
+            "with many lines counts more, so that shares and distributions may differ."
+        )
 
 
 def _three_digits(value: float | None) -> str:

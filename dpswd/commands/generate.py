@@ -217,7 +217,7 @@ def generate(
         lambda: _write(estimator, records, synthetic_file, n, proportions)
     )
     structure = estimator.generator_.structure
-    expectation = structure.verdict
+    expectation = structure.summary
     clouds = structure.clouds(records.n_entries)
     if clouds is not None:
         expectation = f"{clouds}\n{expectation}"
@@ -231,6 +231,11 @@ def generate(
     if records.layout.table is not None:
         table = records.layout.table
         notices = _of_other(table) + _mostly_other(estimator, table)
+    if records.has_units:
+        notices.append(
+            "Every person counts alike: shares of classes and distributions are those of persons, "
+            "not of lines."
+        )
     example = "more.npz"
     if records.layout.table is not None:
         example = f"more{ending}"
@@ -276,7 +281,8 @@ def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:
         if part > _MOSTLY:
             notices.append(
                 f"Column {column.name}: {part:.0%} of the synthetic cells are other, which stands "
-                "for every cell that is no stated category; check how the categories are spelled."
+                "for every cell that is no stated category; check how the categories are spelled, "
+                "and whether the budget is large enough (dpswd forecast)."
             )
     return notices
 

@@ -36,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--licence",
+        "--license",
         metavar="NAME",
         help="licence of the synthetic records, as cc-by-4.0 (default: a line to fill in)",
     )
@@ -120,6 +121,6 @@ def _show_new_bundle(result: dict[str, Any]) -> None:
         print(f"Left out:    {result['left_out']}")
     fields = "the intended use"
     if result["licence"] is None:
-        fields = "license (--licence NAME fills it in) and the intended use"
+        fields = "the line license: (a new bundle: --license NAME) and the intended use"
     reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
     print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")

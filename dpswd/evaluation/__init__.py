@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpswd._layout import Array
 from dpswd._progress import working
@@ -69,7 +70,9 @@ def evaluate(
         synthetic ones of ``train``, or each half of the test records in turn, tested on the other
         half; empty if these have fewer than 20 records or a single class.
         ``"majority"``, the part of the most frequent class of the test records in percent, which
-        an accuracy has to exceed; ``"two_sample"`` of
+        an accuracy has to exceed; for tables ``"class_share"``, the number of the class whose share
+        differs most, with its share of the synthetic and of the test records;
+        ``"two_sample"`` of
         :func:`~dpswd.evaluation.two_sample.two_sample_test`; for tables ``"propensity"`` of
         :func:`~dpswd.evaluation.two_sample.propensity`; ``"nearest"`` of
         :func:`~dpswd.evaluation.nearest.nearest_real`, in ``train`` or in one half of the test
@@ -128,6 +131,8 @@ def evaluate(
         reference = train
         held_out = test
     result: dict[str, Any] = {"rows": rows, "real_rows": real_rows, "majority": majority}
+    if classes and not is_image:
+        result["class_share"] = _class_share(synthetic.labels, test.labels)
     with working("Telling synthetic records from real ones", shown=progress):
         result["two_sample"] = two_sample_test(synthetic, test)
         if not is_image:
@@ -143,6 +148,24 @@ def evaluate(
     is_grey = is_image and shape[0] == 1
     result["verdict"] = verdict(result, n_classes=n_classes, is_image=is_image, is_grey=is_grey)
     return result
+
+
+def _class_share(synthetic: Tensor, real: Tensor) -> dict[str, Any]:
+    """Return the class whose share differs most, with both shares.
+
+    Args:
+        synthetic: Numbers (n,) of the classes of the synthetic records.
+        real: Numbers (m,) of the classes of the real records.
+    """
+    n_classes = 1 + int(max(synthetic.max(), real.max()))
+    synthetic_shares = synthetic.bincount(minlength=n_classes) / len(synthetic)
+    real_shares = real.bincount(minlength=n_classes) / len(real)
+    number = int((synthetic_shares - real_shares).abs().argmax())
+    return {
+        "class": number,
+        "synthetic": round(float(synthetic_shares[number]), 4),
+        "real": round(float(real_shares[number]), 4),
+    }
 
 
 def _shuffled(records: Records, seed: int) -> Records:

@@ -92,7 +92,8 @@ def verdict(
         is_weak = part is not None and part < _NEARLY_AS_MUCH
         differs = is_recognised or lacks_variety
         n_synthetic = max((row["n_train"] for row in result["rows"]), default=0)
-        remedies = _remedies(n_synthetic, n_classes, is_image, is_grey)
+        draws_more = n_synthetic < _FEW and not is_recognised
+        remedies = _remedies(draws_more, n_classes, is_image, is_grey)
         sentences.append(_advice(is_weak, differs, is_image, remedies))
     return " ".join(sentences)
 
@@ -154,17 +155,18 @@ def _of_two_samples(area: float) -> str:
     return f"A classifier nearly always tells them from real records (AUC {area:.2f})."
 
 
-def _remedies(n_synthetic: int, n_classes: int, is_image: bool, is_grey: bool) -> str:
+def _remedies(draws_more: bool, n_classes: int, is_image: bool, is_grey: bool) -> str:
     """Return what would make a classifier learn more from synthetic records.
 
     Args:
-        n_synthetic: Number of synthetic records.
+        draws_more: Whether more synthetic records would help: there are few, and they resemble
+            real ones.
         n_classes: Number of classes.
         is_image: Whether they are images.
         is_grey: Whether they are images without colour, which may be shapes.
     """
     remedies = ["more private records", "a larger budget"]
-    if n_synthetic < _FEW:
+    if draws_more:
         remedies.insert(0, "more synthetic records, which cost no privacy")
     if not is_image:
         remedies.append("fewer columns")
@@ -197,4 +199,7 @@ def _advice(is_weak: bool, differs: bool, is_image: bool, remedies: str) -> str:
     use = "Use them in place of real records to train and to test programs"
     if is_image:
         return f"{use}; the picture shows whether they look real."
-    return f"{use}. Do not rely on a single row: its cells may contradict each other."
+    return (
+        f"{use}. Do not rely on a single row, whose cells may contradict each other, or on a "
+        "single correlation, which may be noise."
+    )

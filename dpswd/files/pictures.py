@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,12 +199,55 @@ def _edges(values: Array) -> Array:
     return np.linspace(low, high, _N_BINS + 1)
 
 
-def _mark_cells(axes: Any, column: Column) -> None:
+@dataclass(frozen=True)
+class _Histogram:
+    """What the histograms of a column have in common.
+
+    Attributes:
+        values: Numbers of the cells of every part.
+        edges: Edges of the bins.
+        ticks: Numbers to mark on the axis, with their names.
+    """
+
+    values: list[Array]
+    edges: Array
+    ticks: list[tuple[float, str]]
+
+    @classmethod
+    def of(cls, values: list[Array], column: Column | None) -> "_Histogram":
+        """Choose the bins; missing cells of a column of numbers have a bar of their own.
+
+        Their number lies next to the lower bound, so that one bin would have both.
+
+        Args:
+            values: Numbers of the cells of every part.
+            column: Facts of the column; ``None`` for none.
+        """
+        edges = _edges(np.concatenate(values))
+        if column is None:
+            return cls(values, edges, [])
+        are_missing = [column.are_missing(part) for part in values]
+        present = [part[~missing] for part, missing in zip(values, are_missing, strict=True)]
+        n_present = sum(map(len, present))
+        has_missing = n_present < sum(map(len, values))
+        if column.has_categories or not has_missing or not n_present:
+            return cls(values, edges, column.ticks)
+        edges = _edges(np.concatenate(present))
+        width = edges[1] - edges[0]
+        edges = np.concatenate([edges[0] - width * np.array([3, 2, 1]), edges])
+        place = float(edges[0] + width / 2)
+        moved = []
+        for part, missing in zip(values, are_missing, strict=True):
+            moved.append(np.where(missing, place, part))
+        ticks = [(place if name == "missing" else number, name) for number, name in column.ticks]
+        return cls(moved, edges, ticks)
+
+
+def _mark_cells(axes: Any, ticks: list[tuple[float, str]]) -> None:
     """Name categories, dates and missing cells on the axis of a column.
 
     At most six of them are named.
     """
-    ticks = column.ticks
     if not ticks:
         return
     step = math.ceil(len(ticks) / _MOST_TICKS)
@@ -270,14 +314,18 @@ def draw_columns(
     picture = Figure(figsize=size, dpi=150, layout="constrained")
     all_axes = picture.subplots(n_down, n_across, squeeze=False).flatten()
     for column, axes in enumerate(all_axes[:n_columns]):
-        values = [rows[:, column] for rows in all_rows]
-        edges = _edges(np.concatenate(values))
+        facts = None
+        if table is not None:
+            facts = table.included[column]
+        histogram = _Histogram.of([rows[:, column] for rows in all_rows], facts)
+        edges = histogram.edges
         title_mark = ""
-        for part, part_values in zip(parts, values, strict=True):
+        for part, part_values in zip(parts, histogram.values, strict=True):
             style = {"histtype": "stepfilled", "alpha": 0.5, "color": _COLOURS.get(part)}
             axes.hist(part_values, edges, density=True, label=part, **style)
         fullest = max(
-            np.histogram(part_values, edges)[0].max() / len(part_values) for part_values in values
+            np.histogram(part_values, edges)[0].max() / len(part_values)
+            for part_values in histogram.values
         )
         if fullest > _MOST_IN_A_BIN:
             axes.set_yscale("log")
@@ -288,8 +336,7 @@ def draw_columns(
         axes.tick_params(labelsize=10)
         axes.set_yticks([])  # densities
         axes.set_yticks([], minor=True)
-        if table is not None:
-            _mark_cells(axes, table.included[column])
+        _mark_cells(axes, histogram.ticks)
     for axes in all_axes[n_columns:]:
         axes.set_axis_off()
     if len(parts) > 1:  # the legend covers a part of the histogram

@@ -192,7 +192,7 @@ def fit(
     if structure.is_noise:
         warnings.warn(structure.verdict, UtilityWarning, stacklevel=2)
     elif progress:
-        say(structure.verdict)
+        say(structure.summary)
 
     # The releases, in their order.
     with budget:

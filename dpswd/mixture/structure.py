@@ -246,6 +246,13 @@ class Structure:
         return f"{self._kind_of_records()}."
 
     @property
+    def summary(self) -> str:
+        """The verdict, and in a second line what to expect of single columns, if they count."""
+        if self.columns_in_words is None:
+            return self.verdict
+        return f"{self.verdict}\n{self.columns_in_words}"
+
+    @property
     def releases_in_words(self) -> str:
         """What is released, in one line."""
         descriptions = []
@@ -263,11 +270,11 @@ class Structure:
         if self.is_noise:
             first = self.verdict
         elif self.is_diagonal:
-            first = (
-                f"Expect synthetic {self._group} whose columns have the right mean and spread, and "
-                f"vary independently of each other: {self.dim:,} columns are too many for "
-                "covariances."
+            kind = (
+                "synthetic records whose columns have the right mean and spread, and vary "
+                f"independently of each other: {self.dim:,} columns are too many for covariances."
             )
+            first = self._expect(kind)
         elif self.signal < _VARIETY_SIGNAL and self._is_colour:
             first = f"{self._kind_of_records()}; their mean is right."
         elif self.signal < _VARIETY_SIGNAL:
@@ -279,8 +286,8 @@ class Structure:
             lines.append(self._ratio_line())
         if self.size and not self.is_noise:
             lines.append(self._sharpness_line())
-        if self.column_signal is not None and not self.is_noise:
-            lines.append(self._columns_in_words())
+        if self.columns_in_words is not None:
+            lines.append(self.columns_in_words)
         if self.size and self.n_classes > 1:
             lines += self._result_lines()
         return "\n".join(lines)
@@ -299,20 +306,22 @@ class Structure:
         """Say whether the generated records of a class differ from each other."""
         if self.signal < _VARIETY_SIGNAL and self._is_colour:
             # Their contrast and their fine structure are random.
-            return f"Expect synthetic {self._group} that differ mostly by noise"
+            return self._expect("synthetic records that differ mostly by noise")
         if self.signal < _VARIETY_SIGNAL:
-            return f"Expect synthetic {self._group} that look much alike"
-        return f"Expect varied synthetic {self._group}"
+            return self._expect("synthetic records that look much alike")
+        return self._expect("varied synthetic records")
+
+    def _expect(self, kind: str) -> str:
+        """Say what to expect, within each class where there are classes."""
+        if self.n_classes > 1:
+            return f"Within each class, expect {kind}"
+        return f"Expect {kind}"
 
     @property
-    def _group(self) -> str:
-        """Name the records that are compared with each other."""
-        if self.n_classes > 1:
-            return "records of one class"
-        return "records"
-
-    def _columns_in_words(self) -> str:
-        """Say what to expect of single columns."""
+    def columns_in_words(self) -> str | None:
+        """What to expect of single columns; ``None`` without bounds, and for noise."""
+        if self.column_signal is None or self.is_noise:
+            return None
         if not self.n_bins:
             return (
                 "Single columns have the right mean and spread, and no more: do not rely on their "

@@ -291,7 +291,7 @@ def test_a_fit_prints_the_guarantee_and_the_next_step(verbose, tmp_path, capsys)
         "taken from the records and treated as public: classes=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
         in printed.err
     )
-    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect "):
+    for words in ("Guarantee: mu = ", "Files: ", "Next: ", "expect "):
         assert (words in printed.err) == verbose
 
 

@@ -137,6 +137,22 @@ def test_real_records_are_praised_and_noise_is_not(kind):
     assert "What helps" in blame
 
 
+def test_more_records_are_advised_only_where_they_resemble_real_ones():
+    advice = "more synthetic records, which cost no privacy"
+    assert advice in words(accuracy=60.0, n_synthetic=100, area=0.7)
+    assert advice not in words(accuracy=60.0, n_synthetic=100, area=0.95)
+
+
+def test_the_class_whose_share_differs_most_is_named():
+    real, synthetic = table(400, 0), table(400, 1)
+    synthetic = synthetic.select(synthetic.labels.argsort()[:250])
+    share = evaluate(synthetic, real, classifiers=["logreg"])["class_share"]
+    assert share["real"] == pytest.approx(float((real.labels == share["class"]).float().mean()))
+    of_synthetic = (synthetic.labels == share["class"]).float().mean()
+    assert share["synthetic"] == pytest.approx(float(of_synthetic), abs=1e-4)
+    assert abs(share["synthetic"] - share["real"]) > 0.1
+
+
 def test_records_without_classes_have_a_verdict():
     text = evaluate(table(300, 1, shift=8.0), table(300, 0), classes=False)["verdict"]
     assert text.startswith("A classifier nearly always tells")

@@ -125,6 +125,19 @@ def test_texts_of_columns_lie_apart_and_in_the_picture(low, high, n_columns):
     assert len(set(titles)) == n_columns  # what differs at the end is left
 
 
+def test_missing_cells_have_a_bar_of_their_own():
+    table = Table.of({"crp": {"kind": "numeric", "low": 0, "high": 500, "missing": True}})
+    cells = ["", "", "", *map(str, range(17))]  # values that lie in the lowest bin of 30
+    numbers = table.included[0].numbers(cells, "people")
+    axes = draw_columns({"synthetic": numbers[:, None]}, ["crp"], table).axes[0]
+    assert axes.get_xticklabels()[0].get_text() == "missing"
+    outline = axes.patches[0].get_xy()
+    edges = np.unique(outline[:, 0])
+    width = edges[1] - edges[0]
+    near = np.abs(outline[:, 0] - axes.get_xticks()[0]) < width  # the edges of the bar at the mark
+    assert outline[near, 1].max() * width == pytest.approx(3 / 20)
+
+
 def test_dates_and_categories_of_columns_lie_apart():
     facts = {}
     for number in range(6):

@@ -145,7 +145,7 @@ def test_few_photographs_are_said_to_become_clouds_and_enough_are_not():
     [
         (500, 0.27, "Expect noise"),
         (2500, 0.27, "look much alike"),
-        (60_000, 2.0, "Expect varied"),
+        (60_000, 2.0, "Within each class, expect varied"),
     ],
 )
 def test_expectation_of_images_in_words(n, mu, words):
