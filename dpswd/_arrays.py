@@ -204,8 +204,9 @@ def _check_pixels(pixels: Array) -> None:
     is_inside = (pixels >= 0) & (pixels <= 1)
     if not bool((is_inside | ~np.isfinite(pixels)).all()):
         raise InputError(
-            "Expected pixels as bytes or floats in [0, 1], got floats outside; divide them by a "
-            "public constant, such as 255, and not by X.max(), which is private."
+            "Expected pixels as bytes or floats in [0, 1], got floats outside; map them there by "
+            "public constants, as X / 255 does from [0, 255] and (X + 1) / 2 from [-1, 1], and not "
+            "by X.max(), which is private."
         )
 
 

@@ -177,7 +177,8 @@ def class_numbers(name: str, labels: Any, n_rows: int, n_classes: int) -> Tensor
         )
     if bool(((labels < 0) | (labels >= n_classes)).any()):
         raise InputError(
-            f"Expected {name} in [0, {n_classes - 1}], got labels outside; check n_classes."
+            f"Expected {name} in [0, {n_classes - 1}], got labels outside; count classes from 0, "
+            "and check n_classes."
         )
     return labels.long()
 

@@ -8,6 +8,8 @@ packed into one float64 number, whose sort takes a fifth of that time. The order
 arbitrary; it affects neither the sorted values nor a subgradient of a distance.
 """
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -43,7 +45,7 @@ def sort_rows(rows: Tensor) -> Tensor:
 def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sorted rows of a contiguous (k, n) and their order, without gradient.
 
-    nan and infinity have no order.
+    Rows with nan keep it, so that a loss of them is nan.
     """
     rows = rows.detach()
     if not _by_numpy(rows) or rows.shape[1] >= 2 ** (_BITS - 1):
@@ -51,6 +53,8 @@ def sort_rows_with_order(rows: Tensor) -> tuple[Tensor, Tensor]:
     if rows.dtype == torch.float64:
         order = torch.from_numpy(rows.numpy().argsort(axis=1))
         return rows.gather(1, order), order
+    if not math.isfinite(rows.sum()):  # nan and infinity cannot be packed
+        return plain_sort_rows_with_order(rows)
     return _sorted_packed(rows)
 
 

@@ -171,7 +171,7 @@ def test_pixels_of_other_types_are_refused_with_a_remedy_that_works(dtype, remed
 
 def test_pixels_beyond_one_ask_for_a_public_constant():
     """``x / x.max()`` would be a statistic of the private records."""
-    with pytest.raises(InputError, match=r"public constant, such as 255"):
+    with pytest.raises(InputError, match=r"public constants, as X / 255"):
         PrivateRecords(255 * torch.rand(3, 4, 4))
 
 

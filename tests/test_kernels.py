@@ -3,6 +3,7 @@ and finite differences.
 """
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -223,6 +224,16 @@ def test_sorts_equal_the_plain_one(rows, dtype):
     positions = torch.arange(rows.shape[1]).expand_as(order)
     assert torch.equal(order.sort(dim=1).values, positions)  # a permutation
     assert torch.equal(sort_rows(rows.clone()), expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_value_that_is_not_finite_stays_in_the_sorted_row(dtype, value):
+    rows = torch.tensor([[3.0, value, 1.0], [2.0, 1.0, 0.0]], dtype=dtype)
+    expected, _ = plain_sort_rows_with_order(rows)
+    values, order = sort_rows_with_order(rows)
+    torch.testing.assert_close(values, expected, equal_nan=True, rtol=0, atol=0)
+    torch.testing.assert_close(values, rows.gather(1, order), equal_nan=True, rtol=0, atol=0)
 
 
 def test_sort_rows_with_order_where_denormals_are_flushed():

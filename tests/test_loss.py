@@ -335,6 +335,15 @@ def test_gradient_of_the_distance_equals_finite_differences(n):
     assert torch.autograd.gradcheck(lambda rows: loss.distance(release, rows, labels), public)
 
 
+@pytest.mark.parametrize("make", [quantiles_mechanism, rows_mechanism])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_loss_of_a_diverged_network_is_nan(make, dtype):
+    loss = DPSlicedWassersteinLoss(make())
+    release = loss.release(batch_of(loss, sample(8)))
+    public = torch.full((5, DIM), math.nan, dtype=dtype, requires_grad=True)
+    assert loss.distance(release, public).isnan()
+
+
 PRIVATE = sample(8)
 PUBLIC = sample(5)
 ZEROS = torch.zeros(5, dtype=torch.int64)

@@ -47,10 +47,10 @@ _REPLACE_PERSON = (
     "Neighbouring data sets have the same number of persons and differ in the records of one "
     "person, at most {per_unit} (replace-one)."
 )
-_CLIPPED = "Every row is clipped to an L2 norm of at most {norm:g}."
+_CLIPPED = "Rows that are projected are clipped to an L2 norm of at most {norm:g}."
 _SUBSETS = (
-    "Every release reads a fresh uniform subset of fixed size, drawn without replacement and kept "
-    "secret; shuffled epochs are not such subsets."
+    "A release of a part of the records reads a fresh uniform subset of fixed size, drawn without "
+    "replacement and kept secret; shuffled epochs are not such subsets."
 )
 _FRESH_DIRECTIONS = (
     "Directions are drawn afresh for every release, independently of the data and of earlier "

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from dp_accounting import get_sigma_gaussian
+from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from scipy import optimize
 
 from dpswd._validate import positive, probability
@@ -19,7 +19,7 @@ from dpswd.accounting.pld import COARSE, POINTS_PER_DEVIATION, LossTooLargeError
 from dpswd.errors import InputError, PrivacyWarning
 from dpswd.mechanism import Mechanism
 
-__all__ = ["calibrate_sigma", "mu_of_epsilon", "planning_mu"]
+__all__ = ["calibrate_sigma", "epsilon_of_mu", "mu_of_epsilon", "planning_mu"]
 
 # Part of the budget that may stay unspent; 0.5 % is promised.
 _SLACK = 3e-4
@@ -175,6 +175,16 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
             "smaller one, or inf, which adds no noise."
         )
     return mu
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """Return the epsilon of a Gaussian mechanism with this mu.
+
+    Example:
+        >>> round(epsilon_of_mu(2.0, 1e-5), 2)
+        10.0
+    """
+    return float(get_epsilon_gaussian(1 / mu, delta))
 
 
 def planning_mu(epsilon: float, delta: float) -> float:

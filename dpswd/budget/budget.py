@@ -367,7 +367,8 @@ class RunBudget(Recorder):
             return
         public_facts = self._setting.public_facts
         if public_facts is not None:
-            remember_run(public_facts, self.run_id, self._setting.run_dir)
+            mu = self._opened_state.guarantee.mu
+            remember_run(public_facts, self.run_id, self._setting.run_dir, mu)
 
     # Opening
 
@@ -465,7 +466,7 @@ class RunBudget(Recorder):
         earlier_runs: dict[str, EarlierRun] = {}
         if setting.public_facts is not None:
             earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
-            warn_of_earlier_runs(setting.public_facts, earlier_runs)
+            warn_of_earlier_runs(setting.public_facts, earlier_runs, guarantee.mu)
         if setting.before_ledger is not None:
             setting.before_ledger()
         guarantee = dataclasses.replace(guarantee, unit=setting.protects)

@@ -10,6 +10,7 @@ shape and classes are compared. Nothing of a record is stored.
 import contextlib
 import itertools
 import json
+import math
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpswd._public_facts import ONE_RECORD
+from dpswd.accounting.calibrate import epsilon_of_mu
 from dpswd.errors import PrivacyWarning
 from dpswd.records import PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
 _MOST_NAMES = 3  # of directories in the warning
+_DELTA = 1e-5  # of the epsilon of all runs together
 
 
 @dataclass(frozen=True)
@@ -88,22 +91,30 @@ class EarlierRun:
     Attributes:
         path: Its directory.
         public_facts: Those of its records.
+        mu: That of its guarantee; infinite without one.
     """
 
     path: Path
     public_facts: PublicFacts
+    mu: float
 
 
 # Runs of this process that made a release, by their identifiers.
 _runs_of_process: dict[str, EarlierRun] = {}
 
 
-def remember_run(facts: PublicFacts, run_id: str, run_dir: Path) -> None:
+def remember_run(facts: PublicFacts, run_id: str, run_dir: Path, mu: float | None) -> None:
     """Remember a run of this process that makes a release.
 
     It is remembered even if its directory is removed.
+
+    Args:
+        facts: Public facts of its records.
+        run_id: Its identifier.
+        run_dir: Its directory.
+        mu: That of its guarantee; ``None`` without one.
     """
-    _runs_of_process[run_id] = EarlierRun(run_dir, facts)
+    _runs_of_process[run_id] = EarlierRun(run_dir, facts, _finite(mu))
 
 
 def find_earlier_runs(
@@ -127,7 +138,9 @@ def find_earlier_runs(
     }
 
 
-def warn_of_earlier_runs(facts: PublicFacts, runs: Mapping[str, EarlierRun]) -> None:
+def warn_of_earlier_runs(
+    facts: PublicFacts, runs: Mapping[str, EarlierRun], mu: float | None
+) -> None:
     """Warn of earlier runs that may have read the same records, if there are any.
 
     A run is named by its directory and by its identifier, which ledger and report have.
@@ -135,6 +148,7 @@ def warn_of_earlier_runs(facts: PublicFacts, runs: Mapping[str, EarlierRun]) -> 
     Args:
         facts: Public facts of the records of the new run.
         runs: The runs of :func:`find_earlier_runs`.
+        mu: That of the guarantee of the new run; ``None`` without one.
     """
     if not runs:
         return
@@ -151,11 +165,30 @@ def warn_of_earlier_runs(facts: PublicFacts, runs: Mapping[str, EarlierRun]) -> 
     if others:
         sentences.append(f"{_named(others)} had {facts.form}.")
     warnings.warn(
-        f"{' '.join(sentences)} If the records were the same, the budgets add up: at delta 1e-5, "
-        "two runs of epsilon 10 protect them as one of 15.5 does. To keep one budget for all runs, "
-        "make a file by dpswd ledger create, and pass shared_ledger (--shared-ledger).",
+        f"{' '.join(sentences)} If the records were the same, the budgets add up: "
+        f"{_in_total([run.mu for run in runs.values()], _finite(mu))}. To keep one budget for all "
+        "runs, make a file by dpswd ledger create, and pass shared_ledger (--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
+    )
+
+
+def _finite(mu: Any) -> float:
+    """Return the mu of a run, infinity for a run without a guarantee."""
+    if isinstance(mu, float | int):
+        return float(mu)
+    return math.inf
+
+
+def _in_total(earlier: Collection[float], new: float) -> str:
+    """Return what all runs together protect, by their mu; the squares add up."""
+    total = math.hypot(new, *earlier)
+    if math.isinf(total):
+        return "a run without a guarantee leaves none to all of them together"
+    epsilon = epsilon_of_mu(total, _DELTA)
+    return (
+        f"together with this run, they protect the records as one run of epsilon {epsilon:.3g} at "
+        f"delta {_DELTA:g} does"
     )
 
 
@@ -183,7 +216,8 @@ def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
     for path in sorted(run_dir.parent.glob("*/ledger.jsonl"), key=_is_copy):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
-            run = EarlierRun(path.parent, PublicFacts.from_header(header))
+            mu = header["guarantee"].get("mu")
+            run = EarlierRun(path.parent, PublicFacts.from_header(header), _finite(mu))
             runs_by_id.setdefault(header["run"], run)
     return runs_by_id
 

@@ -142,7 +142,10 @@ class Table:
             dtype = column.dtype or dtypes.get(column.name, "")
             if column.missing:
                 dtype = _NULLABLE.get(dtype, dtype)
-            columns.append(replace(column, dtype=dtype))
+            other = column.other
+            if column.kind == "nominal" and dtype == "category":
+                other = False  # the type lists its categories
+            columns.append(replace(column, dtype=dtype, other=other))
         return Table(tuple(columns))
 
     def check_types(self) -> None:

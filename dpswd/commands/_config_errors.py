@@ -20,6 +20,7 @@ _CLASS = re.compile(r"Problem with given class_path '([^']*)':?")
 # Reasons, in words of several versions of jsonargparse.
 _NO_MODULE = re.compile(r"No module named '([^']*)'")
 _NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
+_NO_CLASS = re.compile(r"Expected a (?:config )?path but (\S+) either not accessible or invalid")
 _NO_SUBCLASS = re.compile(r"Import path (\S+) does not correspond to a subclass of (\w+)")
 _NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)")
 
@@ -125,6 +126,12 @@ def _reason(text: str, class_path: str) -> str:
     if no_name:
         known = _classes_of(no_name[1])
         return f"module '{no_name[1]}' has no class '{no_name[2]}'{known} (class_path {class_path})"
+    no_class = _NO_CLASS.search(text)
+    if no_class:
+        return (
+            f"{no_class[1]} is neither a class that can be imported nor a file; check the module "
+            f"and the name (class_path {class_path})"
+        )
     no_option = _NO_OPTION.search(text)
     if no_option:
         name = no_option[1]

@@ -186,7 +186,11 @@ class AdaptationModule(KeepsRelease):
         else:
             self._complete_input_parts(data)
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(data))
-        if self.space is not None:
+        if self.space is None:
+            self.criterion.remedy_of_long_rows = (
+                "divide the features by a public constant at the end of the encoder"
+            )
+        else:
             self.criterion.remedy_of_long_rows = self.space.remedy_of_long_rows
 
     def on_fit_start(self) -> None:
@@ -454,7 +458,8 @@ def _warn_of_pixels(source: Tensor, target: PrivateBatch) -> None:
         return
     warnings.warn(
         f"Expected source images with pixels in [0, 1], as the private images have, got pixels "
-        f"from {low:.3g} to {high:.3g}; divide them by a public constant, such as 255.",
+        f"from {low:.3g} to {high:.3g}; map them there by public constants, as (x + 1) / 2 does "
+        "from [-1, 1].",
         UtilityWarning,
         stacklevel=2,
     )

@@ -283,10 +283,12 @@ class PrivacyBudget(L.Callback):
         queries = _modules_of(pl_module, GaussianQuery)
         losses = [loss for loss in _modules_of(pl_module, Releasing) if loss not in queries]
         if len(losses) > 1 or not (losses or queries):
+            remedy = "make it an attribute of the module"
+            if losses:
+                remedy = "keep one, or train in a loop of your own, whose Budget takes several"
             raise InputError(
                 "Expected one DPSlicedWassersteinLoss or queries of all records, got "
-                f"{len(losses)} losses in {type(pl_module).__name__}; make them attributes of the "
-                "module."
+                f"{len(losses)} losses in {type(pl_module).__name__}; {remedy}."
             )
         source = self._source(trainer, losses)
         if source.records is not None:
@@ -507,8 +509,8 @@ class PrivacyBudget(L.Callback):
             batch_size = loss.mechanism.batch_size
             if batch_size != loader.batch_size:
                 raise InputError(
-                    f"Expected batch_size={batch_size} of the loader, got {loader.batch_size}; "
-                    f"make it equal."
+                    f"Expected batch_size={batch_size} of the loader, as the loss has it, got "
+                    f"{loader.batch_size}; leave --data.batch_size out, or make both equal."
                 )
         return _Source(
             loader.records, len(loader.records), loader.n_releases, loader.every, loader.after

@@ -129,9 +129,15 @@ class PrivateCLI(LightningCLI):
         The checkpoint is verified before Lightning reads hyperparameters from it.
 
         Raises:
-            InputError: If the checkpoint is damaged, or a new run has the directory of another.
+            InputError: If the checkpoint is damaged, a new run has the directory of another, or a
+                schedule has no optimizer.
         """
         super().parse_arguments(parser, args)
+        if self.config.get("fit.lr_scheduler") and not self.config.get("fit.optimizer"):
+            raise InputError(
+                "Expected --optimizer beside --lr_scheduler, got none; Lightning would not use the "
+                "schedule, and the module has an optimizer and a schedule of its own."
+            )
         checkpoint = self.config.get("fit.ckpt_path")
         directory = self.config.get("fit.trainer.default_root_dir")
         if checkpoint is not None:

@@ -74,7 +74,7 @@ class GeneratorModule(KeepsRelease):
         generator: Maps latent codes and classes to records.
         features: Public map from private and generated records to the rows that are projected.
         batch_size: Number B of records in a release, that of the loader; ``None`` with ``whiten``,
-            which reads all records.
+            which reads all records; the slices read as many of them as fill their blocks.
         n_projections: Number of directions; ``None`` for the dimension of the rows, or 30 bases
             with ``whiten``. With ``kind="orthogonal"``, the sensitivity of a multiple of that
             dimension is a constant. ``None`` with ``kind="structured"`` is one frame.
@@ -534,7 +534,7 @@ def _check_whitened(choices: _Choices, batch_size: int | None, labels: str, n_cl
     """Raise an InputError for options that ``whiten`` does not have."""
     if batch_size is not None:
         raise InputError(
-            f"Expected no batch_size with whiten, which reads all records, got {batch_size}."
+            f"Expected no batch_size with whiten, which chooses it, got {batch_size}; leave it out."
         )
     if choices.statistic != "quantiles":
         raise InputError(f"Expected statistic='quantiles' with whiten, got {choices.statistic!r}.")
@@ -559,13 +559,13 @@ def _two_batches_of_each(generated: int, n_classes: int) -> int:
     step = 2 * max(1, n_classes)
     rounded = max(step, generated - generated % step)
     if rounded != generated:
-        batches = "two batches of equal size"
+        batches = f"two batches of {rounded // step:,}"
         if n_classes:
             batches += f" for each of {n_classes} classes"
         origin = ", the default," if generated == _GENERATED else ""
         say(
-            f"Each step generates {rounded:,} records, since the loss compares {batches}; "
-            f"generated={generated}{origin} is no multiple of {step}."
+            f"Each step generates {rounded:,} records: {batches}; generated={generated}{origin} is "
+            f"no multiple of {step}."
         )
     return rounded
 

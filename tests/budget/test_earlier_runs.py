@@ -9,6 +9,7 @@ from factories import X, Y, ledger_of, records
 
 from dpswd import Budget, ClassMeans, PrivateRecords
 from dpswd.accounting.shared_ledger import SharedLedger
+from dpswd.accounting.calibrate import epsilon_of_mu
 from dpswd.budget import earlier_runs
 from dpswd.errors import PrivacyWarning
 from dpswd.report import collect
@@ -54,6 +55,9 @@ def test_a_second_run_beside_the_first_is_told(tmp_path, forget):
     assert "\n" not in text
     assert str(tmp_path / "runs" / "a") in text
     assert "had as many records: 40. If the records were the same" in text
+    header = ledger_of(tmp_path / "runs" / "a").header
+    together = epsilon_of_mu(2**0.5 * header["guarantee"]["mu"], 1e-5)  # two equal runs
+    assert f"as one run of epsilon {together:.3g} at delta 1e-05 does" in text
     forget()
     with pytest.warns(PrivacyWarning, match="2 earlier runs"):
         spend(tmp_path / "runs" / "c")

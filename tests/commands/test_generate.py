@@ -442,6 +442,9 @@ def test_a_column_of_persons_is_left_out(capfd, place):
     (place / "real.csv").write_text(
         "\n".join(["patient,age,height,class", *(f"p{i},{line}" for i, line in enumerate(lines))])
     )
+    people = "generate real.csv --target class --classes 0 1 --radius 3 --delta 1e-3".split()
+    assert main([*people, "--unit", "patient", "--out", "run"]) == 0
+    assert "Every person counts alike" in capfd.readouterr().out
     real = ("made.csv", "real.csv", "--out", "figures")
     assert "column of persons by --unit" in refused(capfd, "evaluate", *real)
     found = answer(capfd, "evaluate", *real, "--unit", "patient")

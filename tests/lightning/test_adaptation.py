@@ -542,7 +542,7 @@ def image_module():
 
 
 def test_source_images_of_other_units_are_named(tmp_path):
-    with pytest.warns(UtilityWarning, match="source images with pixels in .*such as 255"):
+    with pytest.warns(UtilityWarning, match="source images with pixels in .*public constants"):
         trained(tmp_path / "run", image_module(), image_loaders(255.0), steps=2)
     trained(tmp_path / "control", image_module(), image_loaders(), steps=2)
 

@@ -230,6 +230,11 @@ def test_a_checkpoint_of_another_network_is_one_sentence(fitted, capfd, option, 
         ("--data.batch_size 30", "batch_size"),
         ("--trainer.devices 2 --trainer.strategy ddp_spawn", "trainer.strategy"),
         ("--ckpt_path nowhere.ckpt", "nowhere.ckpt"),
+        (
+            "--lr_scheduler torch.optim.lr_scheduler.StepLR --lr_scheduler.step_size 1",
+            "--optimizer",
+        ),
+        ("--model.generator nowhere.Net", "nowhere.Net is neither a class that can be imported"),
     ],
 )
 def test_refusals_are_one_line_and_leave_no_file(tmp_path, capfd, options, message):
