@@ -339,8 +339,8 @@ def test_gradient_of_the_distance_equals_finite_differences(n):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_loss_of_a_diverged_network_is_nan(make, dtype):
     loss = DPSlicedWassersteinLoss(make())
-    release = loss.release(batch_of(loss, sample(8)))
-    public = torch.full((5, DIM), math.nan, dtype=dtype, requires_grad=True)
+    release = loss.release(batch_of(loss, sample(8), None))
+    public = torch.full_like(sample(5), math.nan, dtype=dtype).requires_grad_()
     assert loss.distance(release, public).isnan()
 
 

@@ -314,10 +314,10 @@ def draw_columns(
     picture = Figure(figsize=size, dpi=150, layout="constrained")
     all_axes = picture.subplots(n_down, n_across, squeeze=False).flatten()
     for column, axes in enumerate(all_axes[:n_columns]):
-        facts = None
+        column_facts = None
         if table is not None:
-            facts = table.included[column]
-        histogram = _Histogram.of([rows[:, column] for rows in all_rows], facts)
+            column_facts = table.included[column]
+        histogram = _Histogram.of([rows[:, column] for rows in all_rows], column_facts)
         edges = histogram.edges
         title_mark = ""
         for part, part_values in zip(parts, histogram.values, strict=True):

@@ -130,7 +130,7 @@ class PrivateCLI(LightningCLI):
 
         Raises:
             InputError: If the checkpoint is damaged, a new run has the directory of another, or a
-                schedule has no optimizer.
+                ``--lr_scheduler`` has no ``--optimizer``.
         """
         super().parse_arguments(parser, args)
         if self.config.get("fit.lr_scheduler") and not self.config.get("fit.optimizer"):

@@ -247,7 +247,7 @@ class Structure:
 
     @property
     def summary(self) -> str:
-        """The verdict, and in a second line what to expect of single columns, if they count."""
+        """The verdict, and in a second line what to expect of single columns."""
         if self.columns_in_words is None:
             return self.verdict
         return f"{self.verdict}\n{self.columns_in_words}"

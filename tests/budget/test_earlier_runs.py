@@ -8,8 +8,8 @@ import torch
 from factories import X, Y, ledger_of, records
 
 from dpswd import Budget, ClassMeans, PrivateRecords
-from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.accounting.calibrate import epsilon_of_mu
+from dpswd.accounting.shared_ledger import SharedLedger
 from dpswd.budget import earlier_runs
 from dpswd.errors import PrivacyWarning
 from dpswd.report import collect

@@ -290,7 +290,7 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     assert all(words in said for words in ("taken from the records", "size", "channels", "classes"))
     assert all(
         words in out
-        for words in ("Guarantee: mu = ", "Files: ", "Next: ", "Expect ", "Rarest class (")
+        for words in ("Guarantee: mu = ", "Files: ", "Next: ", "expect ", "Rarest class (")
     )
     assert "Look at:   runs/photos/samples.png" in out
     assert "How good:  dpswd evaluate runs/photos/synthetic.npz photos" in out
@@ -338,7 +338,7 @@ def test_clouds_are_announced_once_and_before_anything_is_spent(capfd, place):
     lines = printed.err.splitlines()
     (line,) = [line for line in lines if line.startswith("Expect clouds")]
     assert "Expect clouds" not in printed.out
-    assert "Expect synthetic records" in printed.out
+    assert "expect synthetic records" in printed.out
     assert "60 records are too few" in line
     assert "dpswd forecast draws a picture of what to expect, and spends nothing." in lines
     # the run is not started where it cannot be, and errors of options come first
