@@ -19,6 +19,8 @@ from dpswd.errors import InputError
 
 # Most categories of a nominal column in a draft; a column of more text is taken for an identifier.
 _MAX_CATEGORIES = 50
+# Length in characters from which on a category may be a remark about a person.
+_LONG_TEXT = 40
 # A fact that the cells do not show.
 _UNKNOWN = "fill in"
 # From so many different numbers (or dates) on, one text beside them stands for a missing cell.
@@ -72,8 +74,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "high, the categories of a cell (every\n# other cell counts as other), whether it may be "
         f"missing, its decimals, and the kind:\n# {', '.join(COLUMN_KINDS)}.\n"
     )
+    remarks = []
     for name, draft in drafts.items():
-        comment += _remarks(name, draft, columns[name])
+        remarks += _remarks(name, draft, columns[name])
+    comment += "".join(f"# {remark}\n" for remark in remarks)
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
@@ -81,12 +85,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "out": str(out),
         "columns": list(drafts),
         "to_confirm": to_confirm,
+        "remarks": remarks,
         "target": arguments.target,
     }
 
 
-def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
-    """Return the lines of the comment on what the draft assumes of a column."""
+def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> list[str]:
+    """Return what the draft assumes of a column, a sentence each."""
     remarks = []
     texts = sorted({cell.strip() for cell in cells if is_missing_cell(cell)} - {""})
     if texts:
@@ -95,16 +100,24 @@ def _remarks(name: str, draft: dict[str, Any], cells: Sequence[str]) -> str:
         )
     missing = draft.get("missing")
     if isinstance(missing, str):
-        remarks.append(f"{missing} is taken for a missing cell, since all others are of one kind.")
+        remarks.append(
+            f"{missing} is taken for a missing cell, since all others are of one kind. If it "
+            "stands for a value, such as one below a limit, write a number in its place."
+        )
     if draft["kind"] in ("nominal", "identifier") and _have_codes(cells):
         remarks.append(
             "numbers that start with 0 are taken for codes, as in a postcode; state kind integer "
             "if they are numbers."
         )
+    if any(len(str(category)) > _LONG_TEXT for category in draft.get("categories", ())):
+        remarks.append(
+            "some categories are long texts, which would be published; state kind identifier, "
+            "which leaves the column out, if they are remarks."
+        )
     if draft["kind"] == "identifier" and all(map(is_missing_cell, cells)):
         remarks.append("no cell has a value, so the column is left out.")
     one_line = " ".join(name.split())  # a name may have line breaks, which would end the comment
-    return "".join(f"# Column {one_line}: {remark}\n" for remark in remarks)
+    return [f"Column {one_line}: {remark}" for remark in remarks]
 
 
 def _cells_of(path: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -124,6 +137,8 @@ def show(result: dict[str, Any]) -> None:
         "have facts that were read from the records. The file is private until you have corrected "
         "and confirmed them."
     )
+    for remark in result["remarks"]:
+        print(remark)
     print(
         "Next: correct the facts, delete each line draft: true, then pass the file to generate as "
         "--columns."

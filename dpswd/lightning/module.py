@@ -208,9 +208,15 @@ class GeneratorModule(KeepsRelease):
             self.generator = generator.with_directions(plan.n_directions)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the last release; refuse one of other sizes, as another budget has."""
+        """Restore the last release; refuse one of other sizes, as another budget has.
+
+        ``load_from_checkpoint`` restores the generator alone, since a module without a trainer has
+        no plan of its slices.
+        """
         super().on_load_checkpoint(checkpoint)
         if self.slices is None:
+            if self.releases_once:
+                _drop_slices(checkpoint["state_dict"])
             return
         for name, own in self.slices.state_dict().items():
             stored = checkpoint["state_dict"].get(f"slices.{name}")
@@ -548,6 +554,13 @@ def _check_whitened(choices: _Choices, batch_size: int | None, labels: str, n_cl
             "Expected labels='blocks' with whiten, or 'none' for a generator without classes, "
             f"got {labels!r}."
         )
+
+
+def _drop_slices(state: dict[str, Any]) -> None:
+    """Remove the released slices from the state of a module."""
+    for name in list(state):
+        if name.startswith(("slices.", "criterion.")):
+            del state[name]
 
 
 def _two_batches_of_each(generated: int, n_classes: int) -> int:

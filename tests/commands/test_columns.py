@@ -3,6 +3,7 @@
 import csv
 import datetime
 import json
+from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -264,6 +265,21 @@ def confirm(draft, columns):
         column.pop("draft", None)
     columns.write_text(yaml.safe_dump(facts))
     return facts
+
+
+def test_long_texts_among_categories_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    notes = ["transferred from the department of surgery, stable", "none of note", "well"]
+    lines = [f"{notes[i % 3]},{20 + i}" for i in range(60)]
+    Path("visits.csv").write_text("\n".join(["note,age", *lines]) + "\n")
+    assert main(["columns", "visits.csv", "--out", "draft.yaml"]) == 0
+    remark = "Column note: some categories are long texts, which would be published"
+    assert remark in capsys.readouterr().out
+    assert f"# {remark}" in Path("draft.yaml").read_text()
+    lines = [f"{notes[1 + i % 2]},{20 + i}" for i in range(60)]  # a control: short ones
+    Path("short.csv").write_text("\n".join(["note,age", *lines]) + "\n")
+    assert main(["columns", "short.csv", "--out", "short.yaml"]) == 0
+    assert "long texts" not in capsys.readouterr().out
 
 
 def test_a_draft_of_a_spreadsheet_is_accepted_once_confirmed(tmp_path, monkeypatch, capsys):

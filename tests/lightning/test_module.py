@@ -273,6 +273,25 @@ def test_run_on_whitened_rows_is_resumed_without_a_release(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+def test_a_checkpoint_gives_the_trained_network_without_a_trainer(tmp_path):
+    module = whitened_module(ConvGenerator(SHAPE, latent_dim=8, hidden=32))
+    trainer(tmp_path, max_steps=2).fit(module, datamodule=PrivateDataModule("digits"))
+    fresh = {"generator": ConvGenerator(SHAPE, latent_dim=8, hidden=32)}
+    loaded = GeneratorModule.load_from_checkpoint(
+        checkpoint_at(tmp_path, 2),
+        **fresh,
+        features=Frequencies(SHAPE, 5),
+        whiten=True,
+        weights_only=False,
+    )
+    labels = torch.arange(20) % 10
+    torch.manual_seed(0)
+    expected = draw(module.generator, labels)
+    torch.manual_seed(0)
+    torch.testing.assert_close(draw(loaded.generator, labels), expected)
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
 def test_resuming_whitened_rows_with_another_budget_is_refused(tmp_path):
     trainer(tmp_path, max_steps=2).fit(whitened_module(), datamodule=PrivateDataModule("digits"))
     options = {"ckpt_path": checkpoint_at(tmp_path, 2), "weights_only": False}
