@@ -269,7 +269,7 @@ def confirm(draft, columns):
 
 def test_long_texts_among_categories_are_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    notes = ["transferred from the department of surgery, stable", "none of note", "well"]
+    notes = ["transferred from the department of surgery and stable", "none of note", "well"]
     lines = [f"{notes[i % 3]},{20 + i}" for i in range(60)]
     Path("visits.csv").write_text("\n".join(["note,age", *lines]) + "\n")
     assert main(["columns", "visits.csv", "--out", "draft.yaml"]) == 0
