@@ -121,6 +121,6 @@ def _show_new_bundle(result: dict[str, Any]) -> None:
         print(f"Left out:    {result['left_out']}")
     fields = "the intended use"
     if result["licence"] is None:
-        fields = "the line license: (a new bundle: --license NAME) and the intended use"
+        fields = "the line license: (of a new bundle: --licence NAME) and the intended use"
     reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
     print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")
