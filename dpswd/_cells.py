@@ -146,8 +146,8 @@ def say_left_out(table: Table, *, has_units: bool) -> None:
     line = f"Left out, as stated: {', '.join(table.left_out)} (identifier)."
     if not has_units:
         line += (
-            " The guarantee is for one row: if a person may have several, name the column of "
-            "persons by unit= (--unit), and how many rows of a person enter by per_unit= "
+            " The guarantee is for one record: if a person may have several, name the column of "
+            "persons by unit= (--unit), and how many records of a person enter by per_unit= "
             "(--per-unit)."
         )
     say(line)

@@ -43,7 +43,7 @@ def taken_from_records(**facts: Any) -> str:
 def _argument(name: str) -> str:
     """Return an argument as Python and the command line name it."""
     if name == "dtype":  # a fact of each column, and no argument
-        return "columns= with the dtype of these columns (--columns FILE)"
+        return "columns= (--columns FILE) with the dtype of each"
     if name in _OPTIONS:
         return f"{name}= ({_OPTIONS[name]})"
     return f"{name}="
