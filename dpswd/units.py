@@ -87,6 +87,48 @@ class Units:
         return replace(self, entries=self.entries[:n])
 
 
+class PersonNames:
+    """The person of every record, behind a handle: PRIVATE.
+
+    No text of an estimator shows the names, and no pickle holds them.
+    """
+
+    def __init__(self, names: Any) -> None:
+        self._names = names
+
+    @classmethod
+    def of(cls, unit: Any) -> Any:
+        """Return names behind a handle; the name of a column, which is public, as it is."""
+        if unit is None or isinstance(unit, str | cls):
+            return unit
+        return cls(unit)
+
+    def open_names(self) -> Any:
+        """Return the names.
+
+        Raises:
+            InputError: If the handle comes from a pickle.
+        """
+        if self._names is None:
+            raise InputError(
+                "Expected unit with the person of every record, got an estimator that was pickled, "
+                "which leaves them out; call set_params(unit=...)."
+            )
+        return self._names
+
+    def __repr__(self) -> str:
+        """Return the text in place of the names."""
+        return "an array"
+
+    def __getstate__(self) -> dict[str, None]:
+        """Return the state without the names, for a pickle."""
+        return {"_names": None}
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """Return the handle itself, as ``sklearn.clone`` needs it."""
+        return self
+
+
 def _key(name: Any, position: int) -> Key:
     """Return the key of the name of a unit; refuse a missing name.
 
@@ -118,6 +160,8 @@ def without_units(X: Any, unit: Any, per_unit: int) -> tuple[Any, Any]:
     Raises:
         InputError: If ``unit`` is no column of the records and no list, or ``per_unit`` has none.
     """
+    if isinstance(unit, PersonNames):
+        unit = unit.open_names()
     if unit is None:
         if per_unit != 1:
             raise InputError(

@@ -4,6 +4,7 @@ unit, the law of S.
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,10 @@ import pytest
 import torch
 from factories import write_images
 from observation import differences, distance, observe, stated_mu
+from PIL import Image
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from dpswd import (
     Budget,
@@ -461,9 +466,42 @@ def test_an_estimator_shows_no_names_of_persons(kind, form):
     """A notebook shows an estimator after its fit."""
     estimator = kind(unit=form(["anna", "bert", "anna"]), epsilon=3)
     page = estimator._repr_mimebundle_()
+    pipeline = make_pipeline(FunctionTransformer(), estimator)
     texts = [repr(estimator), str(estimator), estimator._repr_html_(), *page.values()]
+    texts += [repr(pipeline), pipeline._repr_html_()]
     for text in texts:
         assert "epsilon" in text
         assert "anna" not in text
-    assert list(estimator.get_params()["unit"]) == ["anna", "bert", "anna"]
+    copied = clone(estimator)
+    assert list(copied.unit.open_names()) == ["anna", "bert", "anna"]
     assert "patient" in repr(kind(unit="patient"))  # control: a name of a column is public
+
+
+@pytest.mark.parametrize("kind", [PrivateGenerator, PrivateAdapter])
+def test_a_pickle_of_an_estimator_holds_no_names_of_persons(kind):
+    content = pickle.dumps(kind(unit=["anna", "bert", "anna"], epsilon=3))
+    assert b"anna" not in content
+    assert b"patient" in pickle.dumps(kind(unit="patient"))  # control
+    copied = pickle.loads(content)
+    assert copied.epsilon == 3
+    rows = np.zeros((3, DIM))
+    with pytest.raises(InputError, match=r"pickled.*set_params\(unit="):
+        copied.fit(rows, [0, 1, None])
+    assert copied.set_params(unit=["anna", "bert", "anna"]).unit.open_names()[1] == "bert"
+
+
+def test_the_line_on_a_folder_of_persons_does_not_depend_on_other_files(tmp_path, capsys):
+    lines = []
+    for name in ("before", "after"):
+        for number in range(4):
+            folder = tmp_path / name / ("ill", "well")[number % 2] / f"person{number}"
+            folder.mkdir(parents=True)
+            Image.new("L", (8, 8), number).save(folder / "0.png")
+        if name == "after":
+            (folder / "biopsy.dcm").write_bytes(b"x")
+            (folder / ".hidden.png").write_bytes(b"x")
+        options = {"size": 8, "channels": 1, "classes": ["ill", "well"]}
+        read(tmp_path / name, unit="folder", **options)
+        lines.append(capsys.readouterr().err.replace(name, ""))
+    assert lines[0] == lines[1]
+    assert "are left out" in lines[0]

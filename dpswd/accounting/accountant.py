@@ -15,9 +15,9 @@ from dpswd._validate import at_least, choice, positive, probability
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.pld import (
     POINTS_PER_DEVIATION,
+    LossDistribution,
     LossTooLargeError,
     Releases,
-    compose,
     compose_losses,
     merge_gaussians,
 )
@@ -34,11 +34,13 @@ ReleaseGroup = tuple[Mechanism, int, int]  # (mechanism, sample_size, n_releases
 _TAIL_SHARE = 0.5
 # A probability of infinite loss up to this size comes from rounding, whatever sigma is.
 _ROUNDED_MASS = 1e-12
-# Error rates that gdpnum looks at are larger than this.
+# Nothing is claimed of smaller error rates.
 _LEAST_RATE = 1e-10
+# The tail of the loss has a small relative error down to about this probability.
+_LEAST_PROBABILITY = 1e-12
 # Significant digits of a stated mu.
 _MU_DIGITS = 5
-# Where gdpnum finds no curve, a mu up to this size is bounded without it.
+# A mu up to this size may be bounded without the curve, which would be rounded.
 _TINY_MU = 1e-3
 
 # The sentences of ``assumptions``, in their order.
@@ -256,8 +258,22 @@ class PrivacyAccountant:
         deltas = [float(loss.get_delta_for_epsilon(float(epsilon))) for epsilon in epsilons]
         return np.clip(deltas, 0.0, 1.0)
 
-    def pld(self, *, points: int = POINTS_PER_DEVIATION) -> PrivacyLossDistribution:
+    def pld(self) -> PrivacyLossDistribution:
+        """Return the distribution of the privacy loss of all releases, for ``dp_accounting``.
+
+        Raises:
+            InputError: As :meth:`losses`.
+        """
+        return self.losses().to_pld()
+
+    def losses(self, *, points: int = POINTS_PER_DEVIATION) -> LossDistribution:
         """Return the distribution of the privacy loss of all releases.
+
+        Its tail has a small relative error down to the probabilities that error rates of 1e-10
+        need (docs/theory/accounting.md, Proposition 16).
+
+        Args:
+            points: Points of the grid per standard deviation of the loss of one release.
 
         Raises:
             InputError: If a bound has no ``failure_prob``, which ``resolve(delta)`` chooses, or
@@ -274,14 +290,16 @@ class PrivacyAccountant:
                 f"Expected tail probabilities of the bounds below 1 in total, got {tail:.3g}; "
                 "use a smaller failure_prob, or leave it out."
             )
-        return compose(self.parts(), points=points, infinity_mass=tail)
+        return compose_losses(
+            self.parts(), points=points, infinity_mass=tail, delta=_LEAST_PROBABILITY
+        )
 
     def get_mu_and_regret(self, *, points: int = POINTS_PER_DEVIATION) -> tuple[float, float]:
         """Return mu of Gaussian differential privacy, rounded up, and its regret.
 
-        Both come from the privacy loss distribution by ``gdpnum`` (Gomez2025), also for
-        ``accountant="rdp"``: a Renyi curve has no tight mu. An exactly Gaussian composition has a
-        closed form and regret 0.
+        Both come from the privacy loss distribution, also for ``accountant="rdp"``: a Renyi curve
+        has no tight mu. The regret is computed by ``gdpnum`` (Gomez2025). An exactly Gaussian
+        composition has a closed form and regret 0.
 
         Raises:
             InputError: If a bound has no ``failure_prob``, if the loss is too large, or if no point
@@ -290,9 +308,7 @@ class PrivacyAccountant:
         exact = self.gaussian_mu
         if exact is not None:
             return round_up(exact, _MU_DIGITS), 0.0
-        loss = self.pld(points=points)
-        unsampled = self._unsampled_mu()
-        mu, regret = _convert(loss, unsampled)
+        mu, regret = mu_and_regret(self.losses(points=points), self._unsampled_mu())
         return round_up(mu, _MU_DIGITS), regret
 
     @property
@@ -543,44 +559,36 @@ def _tail_weight(rate: float, accountant: str) -> float:
     return 1.0
 
 
-def _convert(loss: PrivacyLossDistribution, unsampled_mu: float) -> tuple[float, float]:
-    """Return mu and regret of a loss by ``gdpnum``, for error rates above 1e-10.
+def mu_and_regret(loss: LossDistribution, unsampled_mu: float = math.inf) -> tuple[float, float]:
+    """Return mu, not rounded, and the regret of a loss, for error rates above 1e-10.
 
-    ``unsampled_mu`` bounds mu. It is used where the loss is so small that gdpnum finds no curve.
+    Proof: docs/theory/accounting.md, Proposition 20.
+
+    Args:
+        loss: Distribution of the privacy loss.
+        unsampled_mu: Another bound on mu, which is used where the loss is very small.
 
     Raises:
         EmptyCurveError: If no point of the curve has both error rates above 1e-10.
     """
-    converter = PLDConverter(loss)
-    least_fnr = float(converter.get_beta(_LEAST_RATE))
-    if least_fnr <= _LEAST_RATE:
+    false_positive, true_positive = loss.error_rates()
+    # the curve is linear between its breakpoints, so that its ends count, too
+    at_least_rate = float(np.interp(_LEAST_RATE, false_positive, true_positive))
+    if at_least_rate >= 1 - _LEAST_RATE:
         raise EmptyCurveError(
             f"Expected a trade-off curve with error rates above {_LEAST_RATE:g}, got an empty one; "
             "use a larger sigma or a smaller target, or read epsilon alone."
         )
-    try:
-        mu, regret = converter.get_mu_and_regret()
-    except ValueError:  # no breakpoint of the curve has such rates
-        return _mu_without_breakpoints(converter, unsampled_mu)
-    rates = converter.alphas_symm
-    if np.any((rates > _LEAST_RATE) & (rates < 10 * _LEAST_RATE)):
-        return float(mu), float(regret)
-    # The curve is linear from 0 to its first breakpoint, and worst at the smallest rate there.
-    mu = max(float(mu), float(stats.norm.isf(_LEAST_RATE) + stats.norm.isf(least_fnr)))
-    return mu, float(get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu))
-
-
-def _mu_without_breakpoints(converter: PLDConverter, unsampled_mu: float) -> tuple[float, float]:
-    """Bound mu and regret of a curve that is 1 - advantage - x, but for 1e-10.
-
-    The mu of a point of that line is largest at the ends, where one of the rates is 1e-10.
-    """
-    if unsampled_mu <= _TINY_MU:
+    is_inside = (false_positive > _LEAST_RATE) & (true_positive < 1 - _LEAST_RATE)
+    accused = np.append(false_positive[is_inside], _LEAST_RATE)
+    found = np.append(true_positive[is_inside], at_least_rate)
+    mu = float(np.max(stats.norm.isf(accused) - stats.norm.isf(found)))
+    mu = min(mu, unsampled_mu)
+    if unsampled_mu <= min(mu, _TINY_MU):
         # a curve between that of mu and 1 - x is at most mu / sqrt(2 pi) above the former
         return unsampled_mu, unsampled_mu / math.sqrt(2 * math.pi)
-    advantage = float(converter.get_advantage())
-    mu = float(stats.norm.isf(_LEAST_RATE) - stats.norm.isf(_LEAST_RATE + advantage))
-    return mu, float(get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu))
+    curve = PLDConverter(loss.to_pld())
+    return mu, float(get_worst_case_regret(curve.alphas_symm, curve.betas_symm, mu))
 
 
 def _rate(mechanism: Mechanism, sample_size: int) -> float:

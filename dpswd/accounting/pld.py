@@ -357,6 +357,27 @@ class LossDistribution:
             return self._large_epsilon(delta)
         return epsilon
 
+    def error_rates(self) -> tuple[Array, Array]:
+        r"""Return the breakpoints of the trade-off curve up to loss 0.
+
+        A test accuses if the loss is at least y. It finds a member with probability
+        :math:`P(L \ge y)`, and accuses a non-member with probability :math:`E e^{-L} 1(L \ge y)`.
+        The other half of the curve follows from the symmetry.
+
+        Returns:
+            False-positive rates (n + 2,) in ascending order from 0, and the true-positive rates of
+            the same tests. The last ones mirror those of the smallest loss above 0.
+        """
+        descending = self.upper[::-1]
+        losses = self.step * np.arange(len(descending), 0, -1)
+        accused = np.cumsum(descending * np.exp(-losses))
+        found = self.infinite + np.cumsum(descending)
+        last_accused = accused[-1] if len(accused) else 0.0
+        last_found = found[-1] if len(found) else self.infinite
+        false_positive = np.concatenate([[0.0], accused, [1 - last_found]])
+        true_positive = np.concatenate([[self.infinite], found, [1 - last_accused]])
+        return false_positive, true_positive
+
     def _large_epsilon(self, delta: float) -> float:
         r"""Return the same without any e^-loss, of which only ratios enter.
 

@@ -107,7 +107,7 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         values,
         labels,
         notices=notices,
-        note=listing.note(path),
+        note=listing.note(path, has_units=options.unit is not None),
         files=tuple(listing.images),
         unit_names=_unit_names(listing.images, options),
     )
@@ -122,8 +122,14 @@ class _Listing:
     other_types: list[str]  # endings of files that are no images
     has_hidden_images: bool
 
-    def note(self, path: Path) -> str:
-        """Return the line about what is left out, empty for nothing."""
+    def note(self, path: Path, *, has_units: bool) -> str:
+        """Return the line about what is left out, empty for nothing.
+
+        With units, other files in the folder of a person are private: the line is then the same for
+        all folders.
+        """
+        if has_units:
+            return f"In {path}, hidden files and files of other types than images are left out."
         parts = []
         if self.other_types:
             parts.append(f"files of other types are left out: {', '.join(self.other_types)}")

@@ -1,6 +1,5 @@
 """What the estimators share: one fit within one budget, and its report."""
 
-import copy
 import datetime
 import json
 import math
@@ -8,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -26,6 +25,7 @@ from dpswd.columns import Table
 from dpswd.errors import InputError
 from dpswd.estimators._callers import check_callers
 from dpswd.records import PrivateRecords
+from dpswd.units import PersonNames
 
 __all__ = ["OneShot"]
 
@@ -51,26 +51,14 @@ class OneShot(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     # Name of an attribute that only a fitted or loaded estimator has.
     _fitted_name = "generator_"
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # scikit-learn names it
-        """Return the arguments, without the names of persons."""
-        return str(super(OneShot, self._without_persons()).__repr__(N_CHAR_MAX))
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Return what a notebook shows, without the names of persons."""
-        return super(OneShot, self._without_persons())._repr_mimebundle_(**options)
-
     @property
-    def _repr_html_(self) -> Any:
-        """Function that returns what a notebook shows, without the names of persons."""
-        return super(OneShot, self._without_persons())._repr_html_
+    def unit(self) -> Any:
+        """The person of each record: a name of a column, or names that no text shows."""
+        return self._unit
 
-    def _without_persons(self) -> Self:
-        """Return a copy to show: an array of the person of each record is private."""
-        displayed = copy.copy(self)
-        unit = getattr(self, "unit", None)
-        if unit is not None and not isinstance(unit, str):
-            displayed.unit = "an array"
-        return displayed
+    @unit.setter
+    def unit(self, unit: Any) -> None:
+        self._unit = PersonNames.of(unit)
 
     def report(self, path: str | Path) -> None:
         """Write the report of the run.

@@ -3,9 +3,9 @@ r"""mu-GDP, regret and trade-off curve of a composition, in the tiers of Gomez20
 The trade-off curve :math:`f(\alpha)` is the smallest false-negative rate of any attack with
 false-positive rate :math:`\alpha` that decides which of two neighbouring data sets was used
 (Dong2022). The regret of :math:`\mu` is the smallest :math:`\Delta` with
-:math:`f(\alpha + \Delta) - \Delta \le f_\mu(\alpha)` for all :math:`\alpha`. ``gdpnum`` makes
-every conversion, on the privacy loss distribution of the accountant, unless mu is known in closed
-form. What the numbers mean: docs/howto/report.md.
+:math:`f(\alpha + \Delta) - \Delta \le f_\mu(\alpha)` for all :math:`\alpha`. ``gdpnum`` computes
+the curve and the regret from the privacy loss distribution of the accountant, unless mu is known in
+closed form. What the numbers mean: docs/howto/report.md.
 """
 
 import math
@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from gdpnum import PLDConverter
 from gdpnum.converter import gaussian_fdp
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from dpswd.accounting.accountant import PrivacyAccountant
-from dpswd.errors import InputError
+from dpswd.accounting.accountant import PrivacyAccountant, mu_and_regret
+from dpswd.accounting.pld import LossDistribution
 from dpswd.report.facts import ErrorRates
 
 # Gomez2025: where the regret is larger, mu alone is misleading.
@@ -62,28 +61,22 @@ class TradeOff:
         """Return the curve of an accountant's releases, in closed form where one exists."""
         mu = accountant.gaussian_mu
         if mu is None:
-            return cls.from_pld(accountant.pld())
+            return cls.from_losses(accountant.losses())
         advantage = float(2 * stats.norm.cdf(mu / 2) - 1)
         return cls(mu=mu, regret=0.0, advantage=advantage, is_gaussian=True)
 
     @classmethod
-    def from_pld(cls, pld: PrivacyLossDistribution) -> "TradeOff":
-        """Convert a privacy loss distribution by ``gdpnum``.
+    def from_losses(cls, losses: LossDistribution) -> "TradeOff":
+        """Convert a distribution of the privacy loss; the curve is that of ``gdpnum``.
 
         Raises:
             InputError: If no point of the curve has both error rates above 1e-10.
         """
-        converter = PLDConverter(pld)
-        try:
-            mu, regret = converter.get_mu_and_regret()
-        except (ValueError, AssertionError):
-            # gdpnum takes the extremes of an empty set.
-            raise InputError(
-                "Expected a trade-off curve with error rates above 1e-10, got none; check sigma."
-            ) from None
+        mu, regret = mu_and_regret(losses)
+        converter = PLDConverter(losses.to_pld())
         return cls(
-            mu=float(mu),
-            regret=float(regret),
+            mu=mu,
+            regret=regret,
             advantage=float(converter.get_advantage()),
             is_gaussian=False,
             _converter=converter,

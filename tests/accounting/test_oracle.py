@@ -299,6 +299,17 @@ def test_many_random_plans_are_bounded_closely(seed):
     check_plan(seed)
 
 
+@pytest.mark.parametrize("delta", [1e-9, 1e-11, 1e-13, 1e-14])
+@pytest.mark.parametrize(("size", "n_releases"), [(100_000, 60_000), (10_000, 1000)])
+def test_profile_of_many_releases_is_not_below_the_true_one(size, n_releases, delta):
+    """The FFT errs by 1e-12 and more here; the true delta is that of the contour integral."""
+    mechanism = GaussianMechanism(sensitivity=1.0, sigma=1.0, batch_size=100)
+    epsilon = true_epsilon([(mechanism, size, n_releases)], delta)
+    accountant = PrivacyAccountant().step(mechanism, sample_size=size, n_releases=n_releases)
+    (stated,) = accountant.profile([epsilon])
+    assert delta * (1 - 1e-4) <= stated <= 1.1 * delta + 2e-15
+
+
 def test_one_direction_at_a_small_epsilon_costs_more():
     """S is rounded up by a part of its deviation, which is large for a single direction."""
     mechanism = ProjectionMechanism(784, 1, sigma=1 / (0.05 * math.sqrt(784)), batch_size=100)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpswd.accounting.accountant import PrivacyAccountant, round_up
-from dpswd.accounting.pld import Releases, compose
+from dpswd.accounting.pld import Releases, compose_losses
 from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 from dpswd.report.gdp import TABLE_FPR, TradeOff
 from dpswd.sensitivity import ConstantLaw
@@ -26,7 +26,9 @@ def gaussian_tpr(fpr, mu):
 def test_curve_of_a_gaussian_down_to_1e_10(mu):
     # 512 points per standard deviation: chords exceed a smooth convex profile by O(h^2) relative to
     # mu^2
-    curve = TradeOff.from_pld(compose([Releases(ConstantLaw(1.0), mu, 1.0, 1)], points=128))
+    curve = TradeOff.from_losses(
+        compose_losses([Releases(ConstantLaw(1.0), mu, 1.0, 1)], points=128)
+    )
     tpr, true = 1 - curve.fnr(FPR), gaussian_tpr(FPR, mu)
     np.testing.assert_allclose(tpr, true, rtol=1e-4)
     # gdpnum sums some 1e4 probabilities up to 1 - tpr: rounding of about 1e-14
@@ -42,13 +44,14 @@ def test_curve_is_the_envelope_of_the_privacy_profile():
 
     Dong2022, Proposition 2.12.
     """
-    pld = PrivacyAccountant().step(ROWS, sample_size=1000, n_releases=200).pld()
+    losses = PrivacyAccountant().step(ROWS, sample_size=1000, n_releases=200).losses()
+    pld = losses.to_pld()
     epsilon = np.linspace(0, 15, 3001)
     delta = np.array([pld.get_delta_for_epsilon(e) for e in epsilon])
     alpha = np.array([1e-10, 1e-8, 1e-5, 1e-3, 0.05, 0.3, 0.7])[:, None]
     lines = np.maximum(1 - delta - np.exp(epsilon) * alpha, np.exp(-epsilon) * (1 - delta - alpha))
     envelope = np.maximum(lines.max(axis=1), 0)
-    fnr = TradeOff.from_pld(pld).fnr(alpha[:, 0])
+    fnr = TradeOff.from_losses(losses).fnr(alpha[:, 0])
     # the envelope over a grid of slopes lies below the curve, by at most the gap of 0.005 in
     # epsilon
     assert (fnr >= envelope - 1e-12).all()
@@ -73,7 +76,7 @@ def test_closed_form_agrees_with_the_numerical_account():
     counts = GaussianMechanism(sensitivity=2**0.5, sigma=5.0)
     sketch = SKETCH.replace(sigma=0.05, batch_size=100, n_classes=None)
     accountant = PrivacyAccountant.from_groups([(counts, 100, 2), (sketch, 100, 3)])
-    curve, numerical = TradeOff.of(accountant), TradeOff.from_pld(accountant.pld())
+    curve, numerical = TradeOff.of(accountant), TradeOff.from_losses(accountant.losses())
     assert curve.is_gaussian
     assert curve.mu == pytest.approx(math.sqrt(2 * 2 / 25 + 3 * 0.01 * 2 / 0.0025))
     assert curve.regret == 0
@@ -86,7 +89,10 @@ def test_closed_form_agrees_with_the_numerical_account():
 def test_rate_of_the_advantage():
     mechanism = ProjectionMechanism(dim=50, n_projections=100, sigma=1.567, batch_size=32)
     accountant = PrivacyAccountant().step(mechanism, sample_size=497, n_releases=800)
-    curves = [TradeOff.from_pld(accountant.pld()), TradeOff(1.0, 0.0, 0.3829249225480262, True)]
+    curves = [
+        TradeOff.from_losses(accountant.losses()),
+        TradeOff(1.0, 0.0, 0.3829249225480262, True),
+    ]
     grid = np.linspace(0, 1, 2001)
     for curve in curves:
         rate = curve.advantage_fpr
