@@ -397,8 +397,7 @@ class GaussianMechanism(_Noisy):
         sensitivity: L2 sensitivity under replace-one, in the units of the query.
         sigma: Standard deviation of the noise, in the same units; ``None`` until it is calibrated.
         name: Name of the query in the ledger.
-        batch_size: Number of rows (with ``per_unit``, of units) that one release reads; ``None`` for
-            all records.
+        batch_size: Number of rows, or of units, that one release reads; ``None`` for all records.
         per_unit: Number c of records of a unit that change together; a budget sets it to that of
             the records.
         noise_seed: For tests only: NOT PRIVATE.

@@ -259,7 +259,7 @@ class PrivacyAccountant:
         return np.clip(deltas, 0.0, 1.0)
 
     def pld(self) -> PrivacyLossDistribution:
-        """Return the distribution of the privacy loss of all releases, for ``dp_accounting``.
+        """Return the distribution of the loss of all releases, for ``dp_accounting``.
 
         Raises:
             InputError: As :meth:`losses`.
@@ -580,9 +580,9 @@ def mu_and_regret(loss: LossDistribution, unsampled_mu: float = math.inf) -> tup
             "use a larger sigma or a smaller target, or read epsilon alone."
         )
     is_inside = (false_positive > _LEAST_RATE) & (true_positive < 1 - _LEAST_RATE)
-    accused = np.append(false_positive[is_inside], _LEAST_RATE)
-    found = np.append(true_positive[is_inside], at_least_rate)
-    mu = float(np.max(stats.norm.isf(accused) - stats.norm.isf(found)))
+    false_positive = np.append(false_positive[is_inside], _LEAST_RATE)
+    true_positive = np.append(true_positive[is_inside], at_least_rate)
+    mu = float(np.max(stats.norm.isf(false_positive) - stats.norm.isf(true_positive)))
     mu = min(mu, unsampled_mu)
     if unsampled_mu <= min(mu, _TINY_MU):
         # a curve between that of mu and 1 - x is at most mu / sqrt(2 pi) above the former

@@ -370,13 +370,10 @@ class LossDistribution:
         """
         descending = self.upper[::-1]
         losses = self.step * np.arange(len(descending), 0, -1)
-        accused = np.cumsum(descending * np.exp(-losses))
-        found = self.infinite + np.cumsum(descending)
-        last_accused = accused[-1] if len(accused) else 0.0
-        last_found = found[-1] if len(found) else self.infinite
-        false_positive = np.concatenate([[0.0], accused, [1 - last_found]])
-        true_positive = np.concatenate([[self.infinite], found, [1 - last_accused]])
-        return false_positive, true_positive
+        false_positive = np.concatenate([[0.0], np.cumsum(descending * np.exp(-losses))])
+        true_positive = self.infinite + np.concatenate([[0.0], np.cumsum(descending)])
+        mirrored = (1 - true_positive[-1], 1 - false_positive[-1])
+        return np.append(false_positive, mirrored[0]), np.append(true_positive, mirrored[1])
 
     def _large_epsilon(self, delta: float) -> float:
         r"""Return the same without any e^-loss, of which only ratios enter.
