@@ -98,8 +98,11 @@ class PersonNames:
 
     @classmethod
     def of(cls, unit: Any) -> Any:
-        """Return names behind a handle; the name of a column, which is public, as it is."""
-        if unit is None or isinstance(unit, str | cls):
+        """Return names behind a handle.
+
+        The name of a column, which is public, is returned as it is, and so is what is no list.
+        """
+        if isinstance(unit, str | cls) or not isinstance(unit, Iterable):
             return unit
         return cls(unit)
 
