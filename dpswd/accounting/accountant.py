@@ -583,10 +583,10 @@ def mu_and_regret(loss: LossDistribution, unsampled_mu: float = math.inf) -> tup
     false_positive = np.append(false_positive[is_inside], _LEAST_RATE)
     true_positive = np.append(true_positive[is_inside], at_least_rate)
     mu = float(np.max(stats.norm.isf(false_positive) - stats.norm.isf(true_positive)))
-    mu = min(mu, unsampled_mu)
     if unsampled_mu <= min(mu, _TINY_MU):
         # a curve between that of mu and 1 - x is at most mu / sqrt(2 pi) above the former
         return unsampled_mu, unsampled_mu / math.sqrt(2 * math.pi)
+    mu = min(mu, unsampled_mu)
     curve = PLDConverter(loss.to_pld())
     return mu, float(get_worst_case_regret(curve.alphas_symm, curve.betas_symm, mu))
 

@@ -114,7 +114,7 @@ def remember_run(facts: PublicFacts, run_id: str, run_dir: Path, mu: float | Non
         run_dir: Its directory.
         mu: That of its guarantee; ``None`` without one.
     """
-    _runs_of_process[run_id] = EarlierRun(run_dir, facts, _finite(mu))
+    _runs_of_process[run_id] = EarlierRun(run_dir, facts, _or_infinity(mu))
 
 
 def find_earlier_runs(
@@ -164,16 +164,17 @@ def warn_of_earlier_runs(
         sentences.append(f"{_named(alike)} had {facts.number}.")
     if others:
         sentences.append(f"{_named(others)} had {facts.form}.")
+    total = _in_total([run.mu for run in runs.values()], _or_infinity(mu))
     warnings.warn(
-        f"{' '.join(sentences)} If the records were the same, the budgets add up: "
-        f"{_in_total([run.mu for run in runs.values()], _finite(mu))}. To keep one budget for all "
-        "runs, make a file by dpswd ledger create, and pass shared_ledger (--shared-ledger).",
+        f"{' '.join(sentences)} If the records were the same, the budgets add up: {total}. To keep "
+        "one budget for all runs, make a file by dpswd ledger create, and pass shared_ledger "
+        "(--shared-ledger).",
         PrivacyWarning,
         stacklevel=2,
     )
 
 
-def _finite(mu: Any) -> float:
+def _or_infinity(mu: Any) -> float:
     """Return the mu of a run, infinity for a run without a guarantee."""
     if isinstance(mu, float | int):
         return float(mu)
@@ -217,7 +218,7 @@ def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
             mu = header["guarantee"].get("mu")
-            run = EarlierRun(path.parent, PublicFacts.from_header(header), _finite(mu))
+            run = EarlierRun(path.parent, PublicFacts.from_header(header), _or_infinity(mu))
             runs_by_id.setdefault(header["run"], run)
     return runs_by_id
 

@@ -464,8 +464,8 @@ def _release_scale(setup: _Setup, columns: _ReleasedColumns | None) -> RowMap:
         problem = f"Most vectors are longer than twice radius={feature_map.radius:g}"
         effect = "were clipped, so that the synthetic ones are too short"
         remedy = (
-            "state bounds of the columns or a larger radius, or, in an adaptation, give the "
-            "private records about the units of the source"
+            "state bounds of the columns or a larger radius, or, in an adaptation, bring "
+            "the private records to the units of the source"
         )
         warnings.warn(f"{problem} and {effect}; {remedy}.", UtilityWarning, stacklevel=3)
     mean, variance = moments.mean_and_variance(total, squares, setup.n, query.mechanism.sigma)
