@@ -26,7 +26,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_gaussian_mechanism,
 )
 from gdpnum import PLDConverter
-from gdpnum.converter import gaussian_fdp
+from gdpnum.converter import gaussian_fdp, get_worst_case_regret
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
@@ -53,6 +53,7 @@ SIGMA = 1.0  # of the Gaussian mechanisms of Figure 2
 NOISES = {0.7: "C3", 1.0: "C1", 2.0: "C2", 5.0: "C0"}
 COMPOSITIONS = {30: 0.25, 100: 0.5, 300: 0.75, 1000: 1.0}
 SAMPLING_RATES: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
+LEAST_RATE = 1e-10  # error rate, of a false positive or negative, that counts for mu
 LEAST_REGRET = 1e-9  # drawn in place of smaller ones, which a logarithmic axis cannot show
 
 # Table 3.
@@ -190,10 +191,15 @@ class Account:
 
     @classmethod
     def of(cls, loss: PrivacyLossDistribution) -> "Account":
-        """Return the account of a loss."""
+        """Return the account of a loss, with mu of all rates above ``LEAST_RATE``.
+
+        Raises:
+            ValueError: If no breakpoint of the curve has both error rates above it.
+        """
         converter = PLDConverter(loss)
-        mu, regret = converter.get_mu_and_regret()
-        return cls(loss, converter, float(mu), float(regret))
+        mu = _least_mu(np.asarray(converter.alphas_symm), np.asarray(converter.betas_symm))
+        regret = get_worst_case_regret(converter.alphas_symm, converter.betas_symm, mu)
+        return cls(loss, converter, mu, float(regret))
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon at ``delta``."""
@@ -210,6 +216,28 @@ class Account:
     def pair_curve(self, alpha: Array, delta: float) -> Array:
         """Return the false-negative rates that follow from epsilon at one ``delta`` alone."""
         return curve_of_profile(alpha, np.array([self.epsilon(delta)]), np.array([delta]))
+
+
+def _least_mu(alphas: Array, betas: Array) -> float:
+    """Return the least mu whose curve lies below a trade-off curve.
+
+    ``gdpnum`` leaves out ``LEAST_RATE`` itself, and points that lie less than 1e-10 below the
+    diagonal. Both make mu too small at small sampling rates (docs/theory/accounting.md, Proposition
+    20).
+
+    Args:
+        alphas: False-positive rates (n,) of the breakpoints, ascending.
+        betas: False-negative rates (n,) of the breakpoints.
+
+    Raises:
+        ValueError: If no breakpoint has both error rates above ``LEAST_RATE``.
+    """
+    is_inside = (alphas > LEAST_RATE) & (betas > LEAST_RATE)
+    if not is_inside.any():
+        raise ValueError(f"no breakpoint has both error rates above {LEAST_RATE:g}")
+    false_positive = np.append(alphas[is_inside], LEAST_RATE)
+    false_negative = np.append(betas[is_inside], np.interp(LEAST_RATE, alphas, betas))
+    return float(np.max(stats.norm.isf(false_positive) - stats.norm.ppf(false_negative)))
 
 
 def zcdp_delta(rho: float, epsilon: Array) -> Array:

@@ -20,7 +20,7 @@ from dpswd.sensitivity import bernstein_bound
 from dpswd.sliced import sliced_wasserstein, smoothed_sliced_wasserstein
 from experiments.__main__ import main
 from experiments.accounting import gdp, selection
-from experiments.accounting.gdp import dp_sgd, pure_mu, randomised_response
+from experiments.accounting.gdp import Account, dp_sgd, pure_mu, randomised_response
 from experiments.accounting.poisson import update_loss
 from experiments.accounting.published import TABLE4, published_bound, published_epsilon
 from experiments.accounting.sensitivity import draw_sensitivities
@@ -127,18 +127,26 @@ def test_erratum_6_shuffled_epochs():
     assert set(counts) > {0, 1}
 
 
-def test_erratum_6_steps_of_mnist_usps():
-    """The code's epochs are those of the source; the account counts those of the target."""
-    row = ROWS["MNIST-USPS"]
-    mechanism = row.mechanism.replace(bound=row.bound, sigma=row.sigma)
-    n_counted = 100 * (row.sample_size // 128 + 1)
-    n_made = 89 * (60_000 // 128)  # no release in the first 11 epochs
-    assert n_counted == row.n_releases
-    assert n_made == 41_652
-    claims = []  # by the conventions of the authors' code
-    for n_releases in (n_counted, n_made):
-        claims.append(published_epsilon(mechanism, row.sample_size, n_releases, row.delta))
-    assert claims == pytest.approx([10.06, 32.66], abs=0.01)
+@pytest.mark.parametrize(
+    ("row", "epochs", "batches", "n_target", "delta", "claim"),
+    [
+        ("MNIST-USPS", 89, 60_000 // 128, 7_438, 1e-5, 32.66),  # drops the last batch
+        ("USPS-MNIST", 89, math.ceil(7_438 / 128), 10_000, 1e-5, 7.89),
+        ("VisDA", 44, math.ceil(152_397 / 128), 55_387, 1e-6, 16.05),
+        ("Office-31", 39, math.ceil(2_817 / 32), 498, 1e-3, 24.95),  # A-D
+        ("Office-31", 39, math.ceil(2_817 / 32), 795, 1e-3, 14.00),  # A-W
+        ("Office-31", 39, math.ceil(795 / 32), 498, 1e-3, 11.60),  # W-D
+        ("Office-31", 39, math.ceil(795 / 32), 2_817, 1e-3, 1.65),  # W-A
+        ("Office-31", 39, math.ceil(498 / 32), 795, 1e-3, 5.09),  # D-W
+        ("Office-31", 39, math.ceil(498 / 32), 2_817, 1e-3, 1.32),  # D-A
+    ],
+)
+def test_erratum_6_epochs_are_those_of_the_source(row, epochs, batches, n_target, delta, claim):
+    """Epsilon by the conventions of the code, for the epochs of the source that release."""
+    printed = ROWS[row]
+    mechanism = printed.mechanism.replace(bound=printed.bound, sigma=printed.sigma)
+    claimed = published_epsilon(mechanism, n_target, epochs * batches, delta)
+    assert claimed == pytest.approx(claim, abs=0.01)
 
 
 def test_drawn_sensitivities_follow_lemma_1():
@@ -342,6 +350,23 @@ def test_equations_10_to_13_and_proposition_4_2(pld):
     assert (
         abs(advantage(curve, GRID) - advantage(gaussian, GRID)) <= 2 * regret + 1e-6
     )  # Proposition 4.2
+
+
+@pytest.mark.parametrize(("noise", "rate", "updates"), [(2.0, 0.01, 30), (5.0, 0.01, 100)])
+def test_mu_and_regret_of_all_error_rates(noise, rate, updates):
+    """At small rates the largest mu is needed at error rates that gdpnum leaves out."""
+    account = Account.of(dp_sgd(noise, rate, updates))
+    alpha = np.geomspace(1e-10, 0.5, 4000)
+    needed = stats.norm.isf(alpha) - stats.norm.ppf(account.curve(alpha))
+    assert 0.999 * account.mu < needed.max() <= account.mu * (1 + 1e-6)
+    assert account.converter.get_mu() < 0.998 * account.mu  # control
+    gaussian = gaussian_curve(account.mu)
+    assert account.regret == pytest.approx(excess(account.curve, gaussian, GRID), abs=1e-6)
+
+
+def test_a_loss_without_error_rates_that_count_has_no_account():
+    with pytest.raises(ValueError, match=r"no breakpoint has both error rates above 1e-10"):
+        Account.of(from_gaussian_mechanism(0.05))
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
