@@ -75,6 +75,53 @@ def test_python_blocks_print_what_the_page_says(page, tmp_path, monkeypatch, cap
         assert printed in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        DOCS / "tables.md",
+        DOCS / "howto" / "own-data.md",
+        DOCS / "howto" / "units.md",
+        # Opacus warns that its noise is not that of a secure generator.
+        pytest.param(
+            DOCS / "from-other-tools.md", marks=pytest.mark.filterwarnings("ignore::UserWarning")
+        ),
+    ],
+    ids=lambda page: page.name,
+)
+def test_python_blocks_with_an_output_can_be_pasted(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for facts in blocks(page, "yaml"):
+        (tmp_path / "columns.yaml").write_text(facts)
+    pattern = r"^```python\n((?:(?!```)[^\n]*\n)+)```\n\n```text\n(.*?)^```"
+    pairs = re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(pairs) == len(blocks(page, "text"))
+    for code, printed in pairs:
+        exec(compile(code, page.name, "exec"), {})
+        assert printed in capsys.readouterr().out
+
+
+def test_commands_of_the_hospital_table_run(tmp_path, monkeypatch):
+    page = DOCS / "howto" / "units.md"
+    monkeypatch.chdir(tmp_path)
+    (facts,) = blocks(page, "yaml")
+    (tmp_path / "columns.yaml").write_text(facts)
+    exec(compile(blocks(page, "python")[-1], page.name, "exec"), {})
+    screen = "".join(blocks(page, "console"))
+    lines = screen.replace("\\\n", " ").splitlines()
+    listed = [shlex.split(line)[2:] for line in lines if line.startswith("$ dpswd ")]
+    assert [words[0] for words in listed] == [
+        "columns",
+        "forecast",
+        "generate",
+        "evaluate",
+        "report",
+        "publish",
+        "verify",
+    ]
+    for words in listed:
+        assert main(words) == 0, words
+
+
 def test_pictures_of_the_page_on_callbacks_are_in_tensorboard(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for code in blocks(DOCS / "howto" / "callbacks.md", "python"):
