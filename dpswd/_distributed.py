@@ -115,9 +115,9 @@ class Processes:
             raise error
         for rank, other in enumerate(errors):
             if isinstance(other, DpswdError):
-                raise type(other)(f"rank {rank}: {other}")
+                raise type(other)(f"process {rank}: {other}")
             if other is not None:
-                raise InputError(f"rank {rank}: {other}")
+                raise InputError(f"process {rank}: {other}")
         return result
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -188,8 +188,8 @@ class Processes:
             smallest = int(rank_of_position.bincount(minlength=self.world_size).min())
             if smallest < 2:
                 raise InputError(
-                    "Expected at least two records for every rank, "
-                    f"got {n} records for {self.world_size} ranks; use fewer processes."
+                    "Expected at least two records for every process, "
+                    f"got {n} records for {self.world_size} processes; use fewer processes."
                 )
         return torch.nonzero(rank_of_position == self.rank)[:, 0]
 
@@ -208,7 +208,7 @@ def lost(error: BaseException) -> ProcessLostError:
     without_location = re.sub(r"\[/[^]]*\] *", "", one_line)  # the place in the source of torch
     message = without_location.split(". ")[0][:_MESSAGE_LENGTH]
     return ProcessLostError(
-        f"Expected all ranks of the run to respond, got a lost connection ({message}); "
+        f"Expected all processes of the run to respond, got a lost connection ({message}); "
         "the ledger holds all releases: resume from the last checkpoint."
     )
 

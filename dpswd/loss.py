@@ -575,7 +575,7 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         if size != self.mechanism.batch_size:
             where = ""
             if len(counts) > 1:
-                where = " on all ranks together"
+                where = " in all processes together"
             raise InputError(
                 f"Expected batch_size={self.mechanism.batch_size} private rows, got {size}{where}; "
                 "make it equal."

@@ -473,6 +473,6 @@ def check_same_records(records: PrivateRecords) -> None:
     digest = processes.run_on_all(records.digest)
     if len(set(processes.all_gather(digest))) > 1:
         raise InputError(
-            "Expected the same list of records on every rank, in one order, got different lists; "
-            "read the same files on every rank."
+            "Expected the same list of records in every process, in one order, got different "
+            "lists; read the same files in every process."
         )

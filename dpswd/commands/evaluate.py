@@ -326,8 +326,9 @@ def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float
         print(f"Synthetic or real, AUC (0.5: cannot be told apart, 1: always): {numbers}")
     if propensity is not None:
         print(
-            f"Synthetic or real, pMSE {propensity['pmse']:.4f}: {propensity['ratio']:.1f} times "
-            "that of two sets of real records"
+            "Synthetic or real, pMSE (0: cannot be told apart, 0.25: always): "
+            f"{propensity['pmse']:.4f}, {propensity['ratio']:.1f} times that of two sets of real "
+            "records"
         )
 
 
@@ -347,7 +348,7 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
             "the real records that lie among synthetic ones."
         )
         print(
-            "Real halves: the same figures of one half of the real records beside the other half."
+            "Real halves: the same numbers of one half of the real records beside the other half."
         )
     if "column_distances" in fidelity:
         distances = sorted(fidelity["column_distances"])

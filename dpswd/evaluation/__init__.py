@@ -32,7 +32,7 @@ from dpswd.records import Records
 __all__ = ["evaluate"]
 
 WARNING = (
-    "Exact figures on private records are not covered by the guarantee of a run: keep them to "
+    "Exact numbers on private records are not covered by the guarantee of a run: keep them to "
     "yourself."
 )
 _MAX_CLASSES = 10  # rows of the figure

@@ -54,7 +54,7 @@ _LEAST_DISTANCE = 1e-9  # a copy has distance 0, which has no logarithm
 _CURVE_FPR = np.union1d(np.linspace(0, 1, 101), np.geomspace(1e-3, 1.0, 61))
 
 PROVES = (
-    "A low figure proves nothing: another attack may find more. A figure above the bound shows a "
+    "A low number proves nothing: another attack may find more. A number above the bound shows a "
     "mistake, or members and non-members of different kinds."
 )
 

@@ -195,7 +195,8 @@ def _releases(report: Report) -> list[str]:
         scope += " The total above covers all runs in the shared ledger."
     parts = [
         f"Releases made: {n_releases}; accounted for: {n_planned}. Everything that is computed "
-        "from the releases (training, samples, pictures) is post-processing and costs nothing.",
+        "from the releases (training, samples, pictures) reads no record and costs nothing "
+        "(post-processing).",
         scope,
     ]
     parts.append(_release_table(report))

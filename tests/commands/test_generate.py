@@ -142,7 +142,7 @@ def test_a_table_from_bounds_to_columns(capfd, place):
     assert "private_evaluation.json, which exists" in refused(capfd, *again)
     main([*map(str, again), "--out", "private/again"])
     out = capfd.readouterr().out
-    assert out.startswith("Exact figures on private records are not covered")
+    assert out.startswith("Exact numbers on private records are not covered")
     assert out.endswith("private_evaluation.png shows real records: do not publish it.\n")
     for words in (
         ["evaluate", "out/synthetic.npz", train],

@@ -161,19 +161,19 @@ def test_a_query_of_units_equals_that_of_one_process(server, tmp_path):
 def test_a_refusal_by_one_rank(server, tmp_path, bad):
     _, errors = run_ranks(server, release_query, tmp_path, None, bad)
     assert all("dim=3" in error for error in errors)
-    assert errors[1 - bad].startswith(f"InputError: rank {bad}: ")
+    assert errors[1 - bad].startswith(f"InputError: process {bad}: ")
     assert (written(tmp_path / "run"), drawn(tmp_path / "witness")) == (0, 0)
 
 
 def test_ranks_with_different_records_are_refused(server, tmp_path):
     _, errors = run_ranks(server, release_query, tmp_path, [X, X.flip(0)])
-    assert all("the same list of records on every rank" in error for error in errors)
+    assert all("the same list of records in every process" in error for error in errors)
     assert not (tmp_path / "run").exists()
 
 
 def test_wrong_number_of_rows(server):
     _, errors = run_ranks(server, release_twice, MECHANISM, X[:9])
-    assert all("got 9 on all ranks together" in error for error in errors)
+    assert all("got 9 in all processes together" in error for error in errors)
 
 
 class Watched(Mine):
@@ -261,7 +261,7 @@ def test_a_killed_rank_ends_the_run_which_is_finished(server, tmp_path, die, wor
     run = tmp_path / "run"
     _, (error,) = run_ranks(server, train, run, Watched, None, die, killed=1)
     assert error.startswith(
-        "ProcessLostError: Expected all ranks of the run to respond, got a lost connection"
+        "ProcessLostError: Expected all processes of the run to respond, got a lost connection"
     )
     before = drawn(tmp_path / "witness")
     assert len(list((run / "releases").glob("*.pt"))) <= before <= written(run) <= before + 1
