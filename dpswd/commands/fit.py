@@ -80,18 +80,14 @@ def _check_config(arguments: Sequence[str]) -> None:
 
     A config of Lightning has groups of keys: model, data, trainer, privacy.
     """
-    names = []
-    for previous, argument in pairwise(["", *arguments]):
-        name = _config_name(previous, argument)
-        if name is not None:
-            names.append(name)
-    if not names and len(arguments) == 1:
+    configs = _configs_in(arguments)
+    if not configs and len(arguments) == 1:
         raise InputError(
             "Expected --config NAME|FILE, got none; pass a shipped config, which dpswd configs "
             "lists, or a file."
         )
-    _check_order(arguments)
-    for name in names:
+    _check_order(arguments, max(configs, default=0))
+    for name in configs.values():
         content = None
         try:
             content = yaml.safe_load(config_path(name).read_text(encoding="utf-8"))
@@ -110,24 +106,30 @@ def _check_config(arguments: Sequence[str]) -> None:
             )
 
 
-def _check_order(arguments: Sequence[str]) -> None:
-    """Refuse options before ``--config``, which the file would silently replace."""
-    configs = [number for number, text in enumerate(arguments) if _is_config_option(text)]
-    if not configs:
-        return
-    before = [text for text in arguments[: configs[-1]] if text.startswith("--")]
-    others = [text for text in before if not _is_config_option(text)]
+def _check_order(arguments: Sequence[str], last_config: int) -> None:
+    """Refuse options before a config, which the file would silently replace.
+
+    Args:
+        arguments: The words of the command line.
+        last_config: Position of the last config among them.
+    """
+    options = [text.partition("=")[0] for text in arguments[:last_config] if text.startswith("--")]
+    others = [option for option in options if option not in _CONFIG]
     if others:
-        option = others[0].partition("=")[0]
         raise InputError(
-            f"Expected options behind --config, got {option} before it, where the file takes its "
-            "place; put it behind the file."
+            f"Expected options behind --config, got {others[0]} before it, where the file takes "
+            "its place; put it behind the file."
         )
 
 
-def _is_config_option(text: str) -> bool:
-    """Return whether an argument is ``--config`` or ``--config=FILE``."""
-    return text.partition("=")[0] == "--config"
+def _configs_in(arguments: Sequence[str]) -> dict[int, str]:
+    """Return the names of the configs by their positions among the arguments."""
+    configs = {}
+    for position, (previous, argument) in enumerate(pairwise(["", *arguments])):
+        name = _config_name(previous, argument)
+        if name is not None:
+            configs[position] = name
+    return configs
 
 
 def _config_name(previous: str, argument: str) -> str | None:

@@ -94,6 +94,10 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
             "fit --trainer.max_steps 3 --config mnist_swd",
             "options behind --config, got --trainer.max_steps before it",
         ),
+        (
+            "fit --trainer.max_steps=3 -c mnist_swd",
+            "options behind --config, got --trainer.max_steps before it",
+        ),
         ("fit --config mnist --data.path photos", "constants of dpswd generate"),
         ("fit --config adapt_digits", "constants of dpswd adapt; run that"),
         (
