@@ -367,7 +367,7 @@ class RunBudget(Recorder):
             return
         public_facts = self._setting.public_facts
         if public_facts is not None:
-            mu = self._opened_state.guarantee.mu
+            mu = _guaranteed_mu(self._opened_state.guarantee)
             remember_run(public_facts, self.run_id, self._setting.run_dir, mu)
 
     # Opening
@@ -466,7 +466,8 @@ class RunBudget(Recorder):
         earlier_runs: dict[str, EarlierRun] = {}
         if setting.public_facts is not None:
             earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
-            warn_of_earlier_runs(setting.public_facts, earlier_runs, guarantee.mu)
+            mu = _guaranteed_mu(guarantee)
+            warn_of_earlier_runs(setting.public_facts, earlier_runs, mu)
         if setting.before_ledger is not None:
             setting.before_ledger()
         guarantee = dataclasses.replace(guarantee, unit=setting.protects)
@@ -831,6 +832,13 @@ def _other_releases(version: Any, plan: Plan, requests: Sequence[ReleaseRequest]
         f"plan of dpswd {__version__}, which is another one; resume the run with dpswd {version}, "
         "or start a new run in another directory, whose budget adds up with this one."
     )
+
+
+def _guaranteed_mu(guarantee: Guarantee) -> float | None:
+    """Return the mu of a guarantee; ``None`` where a run is not private."""
+    if not guarantee.private:
+        return None
+    return guarantee.mu
 
 
 def _check_weights(foreign_runs: set[str] | frozenset[str]) -> None:

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from dpswd.errors import PrivacyWarning
 from dpswd.records import PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
-_MOST_NAMES = 3  # of directories in the warning
+_MOST_NAMES = 3  # of runs in the warning
 _DELTA = 1e-5  # of the epsilon of all runs together
 
 
@@ -152,18 +152,19 @@ def warn_of_earlier_runs(
     """
     if not runs:
         return
-    alike: dict[Path, str] = {}
-    others: dict[Path, str] = {}
+    alike = []
+    others = []
     for run_id, run in runs.items():
+        name = f"{run.path}, run {run_id}"
         if run.public_facts.is_by_person == facts.is_by_person:
-            alike[run.path] = run_id
+            alike.append(name)
         else:
-            others[run.path] = run_id
+            others.append(name)
     sentences = []
     if alike:
-        sentences.append(f"{_named(alike)} had {facts.number}.")
+        sentences.append(f"{_subject(alike)} had {facts.number}.")
     if others:
-        sentences.append(f"{_named(others)} had {facts.form}.")
+        sentences.append(f"{_subject(others)} had {facts.form}.")
     total = _in_total([run.mu for run in runs.values()], _or_infinity(mu))
     warnings.warn(
         f"{' '.join(sentences)} If the records were the same, the budgets add up: {total}. To keep "
@@ -193,19 +194,15 @@ def _in_total(earlier: Collection[float], new: float) -> str:
     )
 
 
-def _named(ids: Mapping[Path, str]) -> str:
-    """Return the subject of a sentence on earlier runs, with the first directories.
-
-    Args:
-        ids: Identifiers of the runs by their directories.
-    """
-    names = [f"{path}, run {ids[path]}" for path in sorted(ids)]
+def _subject(names: Sequence[str]) -> str:
+    """Return the subject of a sentence on earlier runs, with the first of their names."""
     noun = "An earlier run"
     if len(names) > 1:
         noun = f"{len(names)} earlier runs"
+    first_names = sorted(names)[:_MOST_NAMES]
     if len(names) > _MOST_NAMES:
-        names = [*names[:_MOST_NAMES], "..."]
-    return f"{noun} ({'; '.join(names)})"
+        first_names.append("...")
+    return f"{noun} ({'; '.join(first_names)})"
 
 
 def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
@@ -218,6 +215,8 @@ def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
             mu = header["guarantee"].get("mu")
+            if not header.get("private", True):
+                mu = None
             run = EarlierRun(path.parent, PublicFacts.from_header(header), _or_infinity(mu))
             runs_by_id.setdefault(header["run"], run)
     return runs_by_id

@@ -1,5 +1,6 @@
 """A run says that an earlier one had as many records, and stores nothing of the records."""
 
+import dataclasses
 import shutil
 import warnings
 
@@ -176,6 +177,38 @@ def test_a_run_whose_directory_was_removed_is_remembered_by_its_process(tmp_path
     shutil.rmtree(tmp_path / "a")
     with pytest.warns(PrivacyWarning, match="An earlier run"):
         spend(tmp_path / "a")
+
+
+def test_removed_runs_in_one_directory_count_one_by_one(tmp_path):
+    for n_earlier in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyWarning)
+            spend(tmp_path / "a")
+        shutil.rmtree(tmp_path / "a")
+        assert len(caught) == (n_earlier > 0)
+    text = str(caught[0].message)
+    assert text.startswith("2 earlier runs (")
+    assert text.count(str(tmp_path / "a")) == 2
+
+
+@pytest.mark.filterwarnings("ignore::dpswd.errors.PrivacyWarning")
+@pytest.mark.parametrize("seeds", [(0, None), (None, 0)], ids=["earlier run", "new run"])
+def test_a_run_with_a_fixed_seed_leaves_no_guarantee_to_all_runs(tmp_path, forget, seeds):
+    for name, seed in zip("ab", seeds, strict=True):
+        handle = records()
+        query = ClassMeans(1, *handle.shape)
+        query.mechanism = dataclasses.replace(query.mechanism, noise_seed=seed)
+        budget = Budget(
+            handle, [query], target_epsilon=1.0, target_delta=1e-5, run_dir=tmp_path / name
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PrivacyWarning)
+            with budget:
+                query.release(handle)
+        forget()
+    texts = [str(warning.message) for warning in caught]
+    (text,) = [text for text in texts if "budgets add up" in text]
+    assert "a run without a guarantee leaves none to all of them together" in text
 
 
 @pytest.mark.usefixtures("quiet")
