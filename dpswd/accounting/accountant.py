@@ -308,7 +308,7 @@ class PrivacyAccountant:
         exact = self.gaussian_mu
         if exact is not None:
             return round_up(exact, _MU_DIGITS), 0.0
-        mu, regret = mu_and_regret(self.losses(points=points), self._unsampled_mu())
+        mu, regret = mu_and_regret(self.losses(points=points), self.unsampled_mu())
         return round_up(mu, _MU_DIGITS), regret
 
     @property
@@ -326,6 +326,16 @@ class PrivacyAccountant:
         if others or first.rate != 1 or not first.law.is_constant:
             return None
         return first.scale * math.sqrt(first.law.mean)
+
+    def unsampled_mu(self) -> float:
+        """Return the mu of the releases if each read all records and had the largest S.
+
+        Every release is Gaussian then. It is infinite where tails are spent.
+        """
+        if self.tail:
+            return math.inf
+        total = sum(part.n_releases * part.scale**2 * part.law.maximum for part in self.parts())
+        return math.sqrt(total)
 
     def guarantee(self, delta: float | None, *, with_mu: bool = True) -> Guarantee:
         """Return epsilon at ``delta``, mu, regret, soundness and assumptions.
@@ -504,16 +514,6 @@ class PrivacyAccountant:
         if delta is None:
             return self.get_mu_and_regret()
         return self.resolve(delta).get_mu_and_regret()
-
-    def _unsampled_mu(self) -> float:
-        """Return the mu of the releases if each read all records and had the largest S.
-
-        Every release is Gaussian then. It is infinite where tails are spent.
-        """
-        if self.tail:
-            return math.inf
-        total = sum(part.n_releases * part.scale**2 * part.law.maximum for part in self.parts())
-        return math.sqrt(total)
 
     def _sum_of_tails(self, accountant: str) -> float:
         """Sum the tail probabilities of all releases that have a ``failure_prob``."""

@@ -12,6 +12,7 @@ from dpswd._validate import choice, positive, probability
 from dpswd.accounting.accountant import ACCOUNTANTS, PrivacyAccountant, ReleaseGroup
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import CONDITIONS, HANDED_OVER, Draw, Entry, Ledger, plan_of
+from dpswd.accounting.rounding import round_up
 from dpswd.errors import BudgetExceededError, InputError, LedgerError
 from dpswd.mechanism import Mechanism
 
@@ -22,6 +23,7 @@ _CONSEQUENCES = {  # of a run for the numbers of all runs together; the gravest 
     "NOT SOUND": "are not proven upper bounds",
     "CONDITIONAL": "hold on these conditions",
 }
+_DIGITS = 4  # significant digits of costs
 _NOT_ADAPTIVE = (
     "Assumed: plans of later runs, and whether there are any, are not chosen after looking at "
     "earlier releases."
@@ -89,10 +91,11 @@ class SharedLedger(Ledger):
             )
         total = self._epsilon([*reserved, *groups])
         if total > limit:
-            before = self._epsilon(reserved)
+            total = round_up(total, _DIGITS)
+            before = round_up(self._epsilon(reserved), _DIGITS)
             raise BudgetExceededError(
                 f"Expected all runs in {self.path} to cost at most epsilon={limit:g} at "
-                f"delta={delta:g}, got {total:.4g} with this run ({before:.4g} without it); use a "
+                f"delta={delta:g}, got {total:g} with this run ({before:g} without it); use a "
                 "smaller target_epsilon for this run."
             )
 
@@ -335,13 +338,7 @@ def statement(ledger: Ledger) -> LedgerStatement:
     if ledger.shared:
         adaptivity = _adaptivity(ledger, account)
         assumptions = (*assumptions, adaptivity)
-        cost = (
-            f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon "
-            f"{guarantee.epsilon:.4g} at delta {ledger.delta:g}, mu {guarantee.mu:.4g}. Every plan "
-            "is counted in full, also where a run stopped early. The total budget is epsilon "
-            f"{ledger.header['target_epsilon']:g}."
-        )
-        sentences += [cost, adaptivity]
+        sentences += [_cost(ledger, guarantee), adaptivity]
     guarantee = dataclasses.replace(
         guarantee,
         private=standing.private,
@@ -349,6 +346,17 @@ def statement(ledger: Ledger) -> LedgerStatement:
         assumptions=assumptions,
     )
     return LedgerStatement(guarantee, " ".join(sentences))
+
+
+def _cost(ledger: Ledger, guarantee: Guarantee) -> str:
+    """Return what the runs in a shared ledger cost together, rounded up, in words."""
+    epsilon = round_up(guarantee["epsilon"], _DIGITS)
+    mu = round_up(guarantee["mu"], _DIGITS)
+    return (
+        f"Runs in the shared ledger: {len(ledger.runs)}, together epsilon {epsilon:g} at delta "
+        f"{ledger.delta:g}, mu {mu:g}. Every plan is counted in full, also where a run stopped "
+        f"early. The total budget is epsilon {ledger.header['target_epsilon']:g}."
+    )
 
 
 def _adaptivity(ledger: Ledger, account: PrivacyAccountant) -> str:

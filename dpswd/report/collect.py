@@ -252,11 +252,20 @@ def _guarantee(account: _Account, curve: TradeOff) -> GuaranteeNumbers:
 
 
 def _with_other_runs(guarantee: GuaranteeNumbers, privacy: PrivacyFile) -> Together | None:
-    """Return the cost of all runs of a shared ledger, if above that of this run."""
+    """Return the cost of all runs of a shared ledger, if above that of this run.
+
+    The mu of both is compared, since the ledger may have another delta than the run; epsilon where
+    the file states no mu.
+    """
     together = privacy.together
     if together is None or guarantee.epsilon is None:
         return None
-    if together.epsilon <= guarantee.epsilon * (1 + TOLERANCE):
+    alone = guarantee.epsilon
+    total = together.epsilon
+    if together.mu is not None:
+        alone = guarantee.mu
+        total = together.mu
+    if total <= alone * (1 + TOLERANCE):
         return None
     return together
 

@@ -61,18 +61,23 @@ class TradeOff:
         """Return the curve of an accountant's releases, in closed form where one exists."""
         mu = accountant.gaussian_mu
         if mu is None:
-            return cls.from_losses(accountant.losses())
+            return cls.from_losses(accountant.losses(), accountant.unsampled_mu())
         advantage = float(2 * stats.norm.cdf(mu / 2) - 1)
         return cls(mu=mu, regret=0.0, advantage=advantage, is_gaussian=True)
 
     @classmethod
-    def from_losses(cls, losses: LossDistribution) -> "TradeOff":
+    def from_losses(cls, losses: LossDistribution, unsampled_mu: float = math.inf) -> "TradeOff":
         """Convert a distribution of the privacy loss; the curve is that of ``gdpnum``.
+
+        Args:
+            losses: Distribution of the privacy loss.
+            unsampled_mu: Another bound on mu, as in
+                :func:`~dpswd.accounting.accountant.mu_and_regret`.
 
         Raises:
             InputError: If no point of the curve has both error rates above 1e-10.
         """
-        mu, regret = mu_and_regret(losses)
+        mu, regret = mu_and_regret(losses, unsampled_mu)
         converter = PLDConverter(losses.to_pld())
         return cls(
             mu=mu,

@@ -5,6 +5,7 @@ concurrent writers, damaged files.
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 
@@ -355,6 +356,15 @@ def test_statement_of_sound_runs(shared):
     assert found.guarantee.epsilon == pytest.approx(
         epsilon((COUNTS, N, 1), (ROWS, N, 1)), rel=1e-12
     )
+
+
+def test_numbers_of_a_shared_ledger_are_rounded_up(shared):
+    for number in range(12):
+        shared.reserve(str(number), facts())
+        total = statement(SharedLedger.open_existing(shared.path))
+        epsilon, mu = re.search(r"epsilon (\S+) at delta \S+, mu (\S+)\. ", total.sentence).groups()
+        assert total.guarantee.epsilon <= float(epsilon) <= 1.002 * total.guarantee.epsilon
+        assert total.guarantee.mu <= float(mu) <= 1.002 * total.guarantee.mu
 
 
 def test_statement_of_one_run(path):

@@ -144,6 +144,20 @@ def test_caveat_of_the_run(tmp_path, changes, words):
     assert words in caveat
 
 
+@pytest.mark.parametrize(
+    ("total", "is_stated"),
+    [
+        pytest.param({"epsilon": 2.0, "delta": 1e-2, "mu": 1.2}, True, id="another delta"),
+        pytest.param({"epsilon": 9.0, "delta": 1e-9, "mu": 0.809}, False, id="only this run"),
+        pytest.param({"epsilon": 12.5, "delta": 1e-5}, True, id="without mu"),
+    ],
+)
+def test_total_over_runs_is_stated_where_it_is_above_this_run(tmp_path, total, is_stated):
+    report = report_of(make_run(tmp_path / "run", across_runs=total))
+    assert (report["guarantee"]["epsilon"] > total["epsilon"]) == (total["delta"] == 1e-2)
+    assert ("together" in report) is is_stated
+
+
 # Public facts
 
 RECORDS = (

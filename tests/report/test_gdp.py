@@ -86,6 +86,15 @@ def test_closed_form_agrees_with_the_numerical_account():
     assert point.tpr == pytest.approx(gaussian_tpr(1e-3, curve.mu), rel=1e-9)
 
 
+def test_mu_is_that_of_the_accountant_where_the_curve_is_rounded():
+    mechanism = SKETCH.replace(sigma=1e5, batch_size=990, n_classes=None)
+    accountant = PrivacyAccountant().step(mechanism, sample_size=1000)
+    mu, regret = accountant.get_mu_and_regret()
+    curve = TradeOff.of(accountant)
+    assert curve.mu == pytest.approx(mu, rel=1e-4)  # rounded up
+    assert curve.regret == regret
+
+
 def test_rate_of_the_advantage():
     mechanism = ProjectionMechanism(dim=50, n_projections=100, sigma=1.567, batch_size=32)
     accountant = PrivacyAccountant().step(mechanism, sample_size=497, n_releases=800)
