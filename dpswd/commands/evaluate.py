@@ -70,6 +70,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
             "Expected --weights FILE with --fid, got none; fetch "
             "pt_inception-2015-12-05-6726825d.pth from the releases of mseitzer/pytorch-fid."
         )
+    if arguments.weights is not None and not arguments.fid:
+        raise InputError("Expected --fid with --weights, got none; add it, or leave --weights out.")
     # These modules import torch, which the help of the command does not need.
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name, in_order_of
@@ -111,16 +113,13 @@ def run(arguments: Namespace) -> dict[str, Any]:
         unit=arguments.unit,
     )
     real = in_order_of(synthetic, real, arguments.test)
-    weights = None
-    if arguments.fid:
-        weights = arguments.weights
     result = evaluate_pair(
         synthetic,
         real,
         directory,
         public=public,
         classifiers=arguments.classifiers,
-        weights=weights,
+        weights=arguments.weights,
         table=reading.get("columns"),
         progress=not arguments.json,
     )

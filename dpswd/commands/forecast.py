@@ -14,6 +14,7 @@ from dpswd._progress import working
 from dpswd._validate import at_least
 from dpswd.columns import read_columns
 from dpswd.commands._options import add_data, constants_of, read_bounds, read_records
+from dpswd.commands._words import option_of
 from dpswd.errors import InputError
 
 
@@ -82,6 +83,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.mixture.resources import cost_line
 
     at_least(1, per_unit=arguments.per_unit)
+    if arguments.adapt:
+        _refuse_options_of_generate(arguments)
     if arguments.data is None:
         public = _stated_facts(arguments)
     else:
@@ -92,6 +95,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
         arguments.epsilon, arguments.delta, bounds=public.bounds, per_unit=arguments.per_unit
     )
     structure = estimator.forecast(public.shape, public.n, public.n_classes)
+    if arguments.picture is not None and not structure.size:
+        raise InputError(
+            f"Expected images for --picture, got records of shape {public.shape}; leave it out."
+        )
     text = structure.expectation
     if arguments.details:
         text = str(structure)
@@ -125,6 +132,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
             result["shows"] = save_expectation(path, structure, arguments.delta)
         result["picture"] = str(path)
     return result
+
+
+def _refuse_options_of_generate(arguments: Namespace) -> None:
+    """Refuse options that the forecast of an adaptation does not have."""
+    for name in ("picture", "class_sizes"):
+        if getattr(arguments, name) is not None:
+            raise InputError(
+                f"Expected no {option_of(name)} with --adapt, whose forecast is a text for all "
+                "classes; leave one of them out."
+            )
 
 
 def _adaptation(arguments: Namespace, public: _PublicFacts) -> dict[str, Any]:
@@ -170,10 +187,9 @@ def _facts_of_data(arguments: Namespace) -> _PublicFacts:
     """Return the public facts of records."""
     for name in ("shape", "n", "n_classes"):
         if getattr(arguments, name) is not None:
-            option = name.replace("_", "-")
+            option = "--" + name.replace("_", "-")
             raise InputError(
-                f"Expected DATA, or --shape and --n, got DATA and --{option}; leave one of them "
-                "out."
+                f"Expected DATA, or --shape and --n, got DATA and {option}; leave one of them out."
             )
     records = read_records(arguments, constants_of(arguments.config), in_memory=False)
     command = "adapt" if arguments.adapt else "generate"
