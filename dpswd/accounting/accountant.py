@@ -30,6 +30,9 @@ __all__ = ["PrivacyAccountant"]
 
 ReleaseGroup = tuple[Mechanism, int, int]  # (mechanism, sample_size, n_releases)
 
+# Names of the accountants: privacy loss distributions, and Renyi divergences.
+ACCOUNTANTS = ("pld", "rdp")
+
 # Part of delta for the tails of bounds that have no failure_prob.
 _TAIL_SHARE = 0.5
 # A probability of infinite loss up to this size comes from rounding, whatever sigma is.
@@ -99,9 +102,6 @@ _EXACT_ARITHMETIC = (
     "Noise is Gaussian in exact arithmetic; attacks on floating-point noise are not covered."
 )
 _NOT_PRIVATE = "NOT PRIVATE: {reason}."
-
-
-ACCOUNTANTS = ("pld", "rdp")
 
 
 class EmptyCurveError(LossTooLargeError):
@@ -237,10 +237,9 @@ class PrivacyAccountant:
             return {}
         epsilons: dict[str, float | None] = {}
         for name in ACCOUNTANTS:
+            account = PrivacyAccountant.from_groups(self.history, name)
             try:
-                epsilons[name] = PrivacyAccountant.from_groups(self.history, name).get_epsilon(
-                    delta
-                )
+                epsilons[name] = account.get_epsilon(delta)
             except InputError:
                 epsilons[name] = None
         return epsilons

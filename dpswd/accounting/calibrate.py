@@ -140,11 +140,13 @@ def _find_sigma(
         return PrivacyAccountant.from_groups([*history, scaled], accountant)
 
     part = account(1.0).resolve(target.delta or 0.5).parts()[-1]
-    amplified = target.mu / (part.rate * math.sqrt(n_releases))
-    per_release = amplified**2
+    # The search starts near a Gaussian limit of many releases: mu^2 = T q^2 (e^(mu_1^2) - 1) with
+    # sampling, T mu_1^2 without, where mu_1 is that of one release of all records.
+    after_sampling = target.mu / (part.rate * math.sqrt(n_releases))
+    mu_1_squared = after_sampling**2
     if part.rate < 1:
-        per_release = math.log1p(amplified**2)
-    guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / per_release)
+        mu_1_squared = math.log1p(after_sampling**2)
+    guess = math.log(part.scale) + 0.5 * math.log(part.law.mean / mu_1_squared)
     search = _Search(lambda sigma, points: target.spend(account(sigma), points), target.value)
     log_sigma = search.find(guess)
     if log_sigma is None:
@@ -200,7 +202,10 @@ def planning_mu(epsilon: float, delta: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _unbounded_mu(epsilon: float, delta: float) -> float:
-    """Return the same for any budget; it may be inaccurate beyond these limits."""
+    """Return the mu of any budget, also beyond the limits of :func:`mu_of_epsilon`.
+
+    It may be inaccurate there.
+    """
     if epsilon > _LARGEST_SEARCHED_EPSILON:
         return math.inf
     with np.errstate(all="ignore"):  # of extreme budgets
@@ -214,7 +219,8 @@ class _Target:
     Attributes:
         value: The epsilon or the mu that may be spent.
         delta: ``None`` for a mu.
-        mu: The mu of a Gaussian mechanism with this budget, between 1e-11 and 20,000.
+        mu: The mu of a Gaussian mechanism with this budget, for the start of the search; that of an
+            epsilon is limited to 1e-11 ... 20,000.
     """
 
     value: float
@@ -311,11 +317,11 @@ class _Search:
             near, far = self._bracket(log_sigma, points, stride)
             if far == -math.inf:
                 return None
-            precision = _PRECISIONS[points]
-            root = optimize.brentq(self.excess, near, far, args=(points,), xtol=precision)
+            root = optimize.brentq(self.excess, near, far, args=(points,), xtol=_PRECISIONS[points])
             log_sigma = float(root)
         if self.excess(log_sigma, POINTS_PER_DEVIATION) == 0:
             return log_sigma
+        precision = _PRECISIONS[POINTS_PER_DEVIATION]
         return self._jump(log_sigma - precision, log_sigma + precision)
 
     def _excess(self, log_sigma: float, points: int) -> float:

@@ -93,12 +93,10 @@ class Guarantee:
         return (field.name for field in dataclasses.fields(self))
 
     def __getitem__(self, name: str) -> Any:
-        for field, json_name in _JSON_NAMES.items():
-            if name == json_name:
-                name = field
-        if name not in self.keys():
-            raise KeyError(name)
-        return getattr(self, name)
+        for field in self.keys():
+            if name in (field, _JSON_NAMES.get(field)):
+                return getattr(self, field)
+        raise KeyError(name)
 
     @property
     def notice(self) -> str:
@@ -189,16 +187,14 @@ def _checked(name: str, value: Any) -> Any:
     """Return the value of a field; raise a ValueError if it has another type."""
     if name in _NUMBERS and value == INFINITE:
         return math.inf
-    if name in _NUMBERS:
-        is_valid = isinstance(value, int | float) and not isinstance(value, bool)
-        value = real(name, value) if is_valid else value
-    elif name in _LISTS:
-        is_valid = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        value = tuple(value) if is_valid else value
-    elif name in _TRUTH_VALUES:
-        is_valid = isinstance(value, bool)
-    else:
-        is_valid = isinstance(value, str)
-    if not is_valid:
-        raise ValueError(f"{name} of a guarantee as {type(value).__name__}")
-    return value
+    if name in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+        return real(name, value)
+    if name in _LISTS and isinstance(value, list):
+        if all(isinstance(text, str) for text in value):
+            return tuple(value)
+    if name in _TRUTH_VALUES and isinstance(value, bool):
+        return value
+    is_text = name not in (*_NUMBERS, *_LISTS, *_TRUTH_VALUES)
+    if is_text and isinstance(value, str):
+        return value
+    raise ValueError(f"{name} of a guarantee as {type(value).__name__}")

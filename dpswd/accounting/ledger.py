@@ -200,7 +200,8 @@ class Ledger:
         """Return the releases made, by one run or by all."""
         groups: list[ReleaseGroup] = []
         for group, count in self._counts.items():
-            if count and (run is None or group.run in (None, run)):
+            is_of_run = group.run in (None, run)  # None in the ledger of one run
+            if count and (run is None or is_of_run):
                 groups.append((group.mechanism, group.sample_size, count))
         return groups
 
@@ -323,7 +324,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(
                 f"Expected to write to the ledger at {self.path}, got: {error.strerror}; no "
-                f"release was made."
+                "release was made."
             ) from None
         finally:
             self._file = None

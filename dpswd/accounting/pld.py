@@ -198,15 +198,15 @@ def _loss_moments(part: Releases) -> _LossMoments:
     x = np.concatenate([[0.0], positive])
     delta = release_profile(part, x)
     n_relevant = int(np.count_nonzero(delta[1:] > _TAIL / part.n_releases))
-    last = min(n_relevant, len(x) - 2) + 1
-    x = x[: last + 1]
-    delta = delta[: last + 1]
+    n_losses = min(n_relevant + 1, len(positive))  # up to the first one that is not relevant
+    x = x[: n_losses + 1]
+    delta = delta[: n_losses + 1]
     mass = _masses(x, delta)
     losses = x[1:]
     mirror = np.exp(-losses)  # P(-y) / P(y)
     mean = float(np.sum(mass * (1 - mirror) * losses))
-    second = float(np.sum(mass * (1 + mirror) * losses**2))
-    variance = max(second - mean**2, 1e-3 * second)
+    second_moment = float(np.sum(mass * (1 + mirror) * losses**2))
+    variance = max(second_moment - mean**2, 1e-3 * second_moment)  # the difference may cancel
     return _LossMoments(mean, variance, largest=float(losses[-1]), beyond=float(delta[-1]))
 
 
@@ -372,11 +372,15 @@ class LossDistribution:
         losses = self.step * np.arange(len(descending), 0, -1)
         false_positive = np.concatenate([[0.0], np.cumsum(descending * np.exp(-losses))])
         true_positive = self.infinite + np.concatenate([[0.0], np.cumsum(descending)])
-        mirrored = (1 - true_positive[-1], 1 - false_positive[-1])
-        return np.append(false_positive, mirrored[0]), np.append(true_positive, mirrored[1])
+        mirrored_false_positive = 1 - true_positive[-1]
+        mirrored_true_positive = 1 - false_positive[-1]
+        return (
+            np.append(false_positive, mirrored_false_positive),
+            np.append(true_positive, mirrored_true_positive),
+        )
 
     def _large_epsilon(self, delta: float) -> float:
-        r"""Return the same without any e^-loss, of which only ratios enter.
+        r"""Return :meth:`get_epsilon` without any e^-loss, of which only ratios enter.
 
         Between two neighbouring losses, of which x is the larger one,
         :math:`\delta(\varepsilon) = P(L \ge x) - e^{\varepsilon - x} D(x)` with
@@ -392,13 +396,6 @@ class LossDistribution:
         index = int(np.argmax(exceeds))
         x = self.step * (len(descending) - index)
         return max(0.0, x + math.log((tail[index] - delta) / discounted[index]))
-
-
-def compose(
-    parts: Sequence[Releases], *, points: int = POINTS_PER_DEVIATION, infinity_mass: float = 0.0
-) -> PrivacyLossDistribution:
-    """Compose releases as :func:`compose_losses`, in the form of ``dp_accounting``."""
-    return compose_losses(parts, points=points, infinity_mass=infinity_mass).to_pld()
 
 
 def compose_losses(
@@ -435,11 +432,12 @@ def compose_losses(
     total = np.ones(1)
     infinite = 0.0
     singles = []
-    for part, same in zip(merged, rounded, strict=True):
-        single, lost = _one_release(same, step, _refined(points, part.n_releases))
+    for part, rounded_part in zip(merged, rounded, strict=True):
+        points_of_part = _refined(points, part.n_releases)
+        single, infinite_once = _one_release(rounded_part, step, points_of_part)
         singles.append(single)
-        losses, lost = _self_compose(single, lost, part.n_releases, step)
-        infinite += lost - infinite * lost
+        losses, infinite_of_part = _self_compose(single, infinite_once, part.n_releases, step)
+        infinite += infinite_of_part - infinite * infinite_of_part  # at this part or an earlier one
         if len(total) > 1:
             losses = signal.fftconvolve(total, losses)
             losses = _symmetric(losses[len(losses) // 2 + 1 :], infinite, step)

@@ -124,7 +124,7 @@ class SharedLedger(Ledger):
         if run not in self.runs:
             raise LedgerError(
                 f"Expected a run that {self.path} holds a plan of, got {run!r}; no release was "
-                f"made."
+                "made."
             )
         if draw.is_redraw:
             return
@@ -258,7 +258,9 @@ class RunLedger:
         new_own = self.own.draws()[self._n_compared :]
         new_shared = shared.draws(self.run)[self._n_compared :]
         if new_own[: len(new_shared)] != new_shared:
-            numbers = f"{n_own} and {n_shared}" if n_own != n_shared else "different ones"
+            numbers = "different ones"
+            if n_own != n_shared:
+                numbers = f"{n_own} and {n_shared}"
             raise LedgerError(
                 f"Expected the same releases of run {self.run} in {self.own.path} and in "
                 f"{shared.path}, got {numbers}: a copy of this run directory has gone on, or an "

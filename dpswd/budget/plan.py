@@ -27,8 +27,8 @@ STORED_BYTES = 2**28
 # Number of releases of one mechanism up to which each is written to a file, whatever its size.
 _FEW_RELEASES = 20
 _BYTES_PER_VALUE = 8  # of a float64
-# Parts of a plan after which the epsilon spent so far is computed anew.
-_PARTS_SHOWN = 16
+# Number of equal parts of a plan; the epsilon spent so far is computed anew after each of them.
+_N_PARTS = 16
 # At epsilon = inf, mu does not depend on delta.
 _ANY_DELTA = 1e-5
 # Relative tolerance for epsilon that is computed again, since another machine rounds differently.
@@ -244,9 +244,9 @@ class Plan:
             return True
         if not isinstance(mechanism, ProjectionMechanism):
             return False  # a sum over a batch, of which the mechanism does not know the size
-        n_columns = mechanism.n_projections
-        n_values_per_column = mechanism.n_values * (mechanism.n_classes or 1)
-        n_values = n_columns * (mechanism.dim + n_values_per_column)
+        # A release is stored with its directions, of which each has ``dim`` entries.
+        n_values_per_direction = mechanism.n_values * (mechanism.n_classes or 1)
+        n_values = mechanism.n_projections * (mechanism.dim + n_values_per_direction)
         return _BYTES_PER_VALUE * n_values * n_planned <= STORED_BYTES
 
     def matches(self, requests: Sequence[ReleaseRequest]) -> bool:
@@ -275,11 +275,11 @@ class Plan:
             of_requested = {"n_releases": request.n_releases, **dataclasses.asdict(requested)}
             for name, value in of_planned.items():
                 if value != of_requested[name]:
-                    release = f"for {planned.description}"
-                    return f"{name}={value!r} {release}", f"{name}={of_requested[name]!r}"
-        descriptions = [part.mechanism.description for part in self.parts]
-        requested_ones = [request.mechanism.description for request in requests]
-        return f"the releases {descriptions}", f"{requested_ones}"
+                    expected = f"{name}={value!r} for {planned.description}"
+                    return expected, f"{name}={of_requested[name]!r}"
+        of_plan = [part.mechanism.description for part in self.parts]
+        of_requests = [request.mechanism.description for request in requests]
+        return f"the releases {of_plan}", f"{of_requests}"
 
     def account(self) -> PrivacyAccountant:
         """Return an accountant of all planned releases."""
@@ -311,7 +311,7 @@ class Plan:
         All releases of the other mechanisms count. The number is rounded up, to a power of two or
         to a sixteenth of the plan, whichever is less, so that few values are computed in a run.
         """
-        count = self._shown_count(n_releases)
+        count = self._rounded_up(n_releases)
         if count not in self._epsilon_by_count:
             account = self._account_after(count)
             self._epsilon_by_count[count] = account.get_epsilon(self.target.delta)
@@ -322,20 +322,21 @@ class Plan:
 
         The dictionary is empty without subsampling.
         """
-        count = self._shown_count(n_releases)
+        count = self._rounded_up(n_releases)
         if count not in self._epsilons_by_count:
             epsilons = self._account_after(count).epsilon_by_accountant(self.target.delta)
             bounds = {name: value for name, value in epsilons.items() if value is not None}
             self._epsilons_by_count[count] = bounds
         return dict(self._epsilons_by_count[count])
 
-    def _shown_count(self, n_releases: int) -> int:
-        """Return a number of releases, rounded up, of the last mechanism."""
-        last = self.parts[-1]
-        power = 2 ** math.ceil(math.log2(max(n_releases, 1)))
-        part = math.ceil(last.n_releases / _PARTS_SHOWN)
-        multiple = part * math.ceil(max(n_releases, 1) / part)
-        return int(min(last.n_releases, power, multiple))
+    def _rounded_up(self, n_releases: int) -> int:
+        """Round a number of releases of the last mechanism up; see :meth:`epsilon_after`."""
+        n_planned = self.parts[-1].n_releases
+        at_least_one = max(n_releases, 1)
+        power_of_two = 2 ** math.ceil(math.log2(at_least_one))
+        part = math.ceil(n_planned / _N_PARTS)
+        multiple_of_part = part * math.ceil(at_least_one / part)
+        return int(min(n_planned, power_of_two, multiple_of_part))
 
     def _account_after(self, count: int) -> PrivacyAccountant:
         """Return an accountant of some releases of the last mechanism, and of all others."""

@@ -139,7 +139,7 @@ class RunDirectory:
         if not own.header.keys() >= _RUN_FACTS:
             raise LedgerError(
                 f"Expected the ledger of a run at {own.path}, got one without plan or budget; "
-                f"check the run directory."
+                "check the run directory."
             )
         own.check_resumable(str(own.header["run"]), point.ledger_head)
         return own

@@ -80,7 +80,7 @@ def test_tail_is_charged_at_every_release():
     failure_prob = 1e-7
     bounded = account(ROWS.replace(bound="bernstein", failure_prob=failure_prob))
     assert bounded.tail == pytest.approx(T * failure_prob)
-    composed = pld.compose(bounded.parts())
+    composed = pld.compose_losses(bounded.parts()).to_pld()
     expected = float(composed.get_epsilon_for_delta(DELTA - T * failure_prob))
     assert bounded.get_epsilon(DELTA) == pytest.approx(expected)
     assert bounded.profile([expected])[0] == pytest.approx(DELTA, rel=2e-3)

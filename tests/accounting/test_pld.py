@@ -60,7 +60,9 @@ def test_compose_one_release_against_quadrature(rate, scale, dim, k, rest):
     # orthogonal directions: S = 1 + Beta(rest/2, (dim - rest)/2), at the midpoints of 50 quantiles
     quantiles = (np.arange(50) + 0.5) / 50
     s = 1 + stats.beta.ppf(quantiles, rest / 2, (dim - rest) / 2)
-    loss = pld.compose([Releases(ProjectionLaw(dim, k, "orthogonal"), scale, rate, 1)])
+    loss = pld.compose_losses(
+        [Releases(ProjectionLaw(dim, k, "orthogonal"), scale, rate, 1)]
+    ).to_pld()
     for epsilon in (0.05, 0.5, 2.0):
         expected = np.mean([hockey_stick(mu, rate, epsilon) for mu in scale * np.sqrt(s)])
         delta = loss.get_delta_for_epsilon(epsilon)
@@ -101,12 +103,12 @@ def test_compose_one_release_against_a_simulation(case):
     log_term = math.log(4 / FALSE_ALARM)
     radius = math.sqrt(2 * values.var(ddof=1) * log_term / draws) + 7 * log_term / (3 * (draws - 1))
     part = Releases(ProjectionLaw(dim, k), 1 / sigma, rate, 1)
-    delta = float(pld.compose([part]).get_delta_for_epsilon(epsilon))
+    delta = float(pld.compose_losses([part]).to_pld().get_delta_for_epsilon(epsilon))
     allowance = 0.01 * delta  # S is rounded up
     assert abs(delta - values.mean()) < radius + allowance
     # control: 20 % less sensitivity is distinguished
     weaker = dataclasses.replace(part, scale=0.8 * part.scale)
-    weaker_delta = float(pld.compose([weaker]).get_delta_for_epsilon(epsilon))
+    weaker_delta = float(pld.compose_losses([weaker]).to_pld().get_delta_for_epsilon(epsilon))
     assert abs(weaker_delta - values.mean()) > radius + allowance
 
 
@@ -116,7 +118,7 @@ def test_compose_one_release_against_a_simulation(case):
 @pytest.mark.usefixtures("unmerged")
 @pytest.mark.parametrize(("mu", "releases"), [(3.0, 1), (0.5, 30), (0.01, 60_100)])
 def test_compose_gaussians_is_tight(mu, releases):
-    loss = pld.compose([Releases(ConstantLaw(1.0), mu, 1.0, releases)])
+    loss = pld.compose_losses([Releases(ConstantLaw(1.0), mu, 1.0, releases)]).to_pld()
     for delta in (1e-3, 1e-6):
         exact = get_epsilon_gaussian(1 / (mu * math.sqrt(releases)), delta)
         assert exact <= loss.get_epsilon_for_delta(delta) <= 1.001 * exact

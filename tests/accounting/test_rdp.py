@@ -9,7 +9,7 @@ import pytest
 from autodp import rdp_acct
 from scipy import integrate, stats
 
-from dpswd.accounting.pld import Releases, compose, gaussian_delta
+from dpswd.accounting.pld import Releases, compose_losses, gaussian_delta
 from dpswd.accounting.rdp import MAX_ORDER, RenyiAccount
 from dpswd.sensitivity import ConstantLaw, ProjectionLaw
 from experiments.accounting.published import TABLE4
@@ -82,7 +82,7 @@ def test_get_epsilon_agrees_with_the_accountant_of_autodp():
 )
 def test_get_epsilon_is_above_that_of_the_privacy_loss(rate, scale, releases):
     part = Releases(ProjectionLaw(20, 15), scale, rate, releases)
-    loss = compose([part])
+    loss = compose_losses([part]).to_pld()
     for delta in (1e-3, 1e-6):
         assert loss.get_epsilon_for_delta(delta) <= RenyiAccount([part]).get_epsilon(delta)
 
