@@ -25,6 +25,14 @@ _LONG_TEXT = 40
 _UNKNOWN = "fill in"
 # From so many different numbers (or dates) on, one text beside them stands for a missing cell.
 _FEWEST_NUMBERS = 10
+# Comment at the top of a draft.
+_HEADER = f"""\
+# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts that were
+# read from the records: they are PRIVATE. Correct them by what you know without the records, then
+# delete the line draft: true. Facts are the bounds low and high, the categories of a cell (every
+# other cell counts as other), whether it may be missing, its decimals, and the kind:
+# {", ".join(COLUMN_KINDS)}.
+"""
 # Formats of dates that a draft knows, ISO first.
 _DATE_FORMATS = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M")
 
@@ -67,17 +75,10 @@ def run(arguments: Namespace) -> dict[str, Any]:
         del columns[arguments.target]
     kinds = kinds_of_types | _stated_kinds(arguments.kinds, list(columns))
     drafts = {name: _draft(cells, kinds.get(name)) for name, cells in columns.items()}
-    comment = (
-        "# Facts of the columns, for dpswd generate --columns. A column with draft: true has facts "
-        "that were\n# read from the records: they are PRIVATE. Correct them by what you know "
-        "without the records, then\n# delete the line draft: true. Facts are the bounds low and "
-        "high, the categories of a cell (every\n# other cell counts as other), whether it may be "
-        f"missing, its decimals, and the kind:\n# {', '.join(COLUMN_KINDS)}.\n"
-    )
     remarks = []
     for name, draft in drafts.items():
         remarks += _remarks(name, draft, columns[name])
-    comment += "".join(f"# {remark}\n" for remark in remarks)
+    comment = _HEADER + "".join(f"# {remark}\n" for remark in remarks)
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, draft in drafts.items() if "draft" in draft]
@@ -185,7 +186,7 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
         draft |= _draft_of_dates(distinct, kind)
     elif kind != "binary":
         draft |= _draft_of_numbers(distinct)
-        if kind == "numeric" and "fill in" not in draft.values():
+        if kind == "numeric" and _UNKNOWN not in draft.values():
             draft |= _decimals(distinct)
     if missing_text is not None:
         draft["missing"] = missing_text
@@ -197,17 +198,19 @@ def _draft(cells: Sequence[str], kind: str | None) -> dict[str, Any]:
 def _missing_text(distinct: Sequence[str]) -> str | None:
     """Return the only text beside numbers, or beside dates.
 
-    For example ``"-"`` among 20 numbers. The result is ``None`` if no cell or several cells are
-    such texts, or if there are few numbers.
+    For example ``"-"`` among 20 numbers. The result is ``None`` if all cells are of one kind, if
+    several are such texts, or if there are few numbers.
     """
     if len(distinct) <= _FEWEST_NUMBERS:
         return None
     tests: list[Callable[[str], bool]] = [_is_number, _is_number_with_comma]
     tests += [partial(_is_date, date_format) for date_format in _DATE_FORMATS]
+    others_by_kind = []
     for is_of_kind in tests:
-        others = [value for value in distinct if not is_of_kind(value)]
-        if len(others) == 1:
-            return others[0]
+        others_by_kind.append([value for value in distinct if not is_of_kind(value)])
+    fewest = min(others_by_kind, key=len)
+    if len(fewest) == 1:
+        return fewest[0]
     return None
 
 
@@ -255,13 +258,14 @@ def _decimals(distinct: Sequence[str]) -> dict[str, int]:
     """
     digits = []
     for value in distinct:
-        parts = value.replace(",", ".").partition(".")
-        if not parts[2].isdigit() and parts[2]:
+        if "e" in value.lower():
             return {}
-        digits.append(len(parts[2]))
-    if max(digits, default=0) == 0:
+        _, _, fraction = value.replace(",", ".").partition(".")
+        digits.append(len(fraction))
+    most = max(digits, default=0)
+    if most == 0:
         return {}
-    return {"decimals": max(digits)}
+    return {"decimals": most}
 
 
 def _bounds(low: Any, high: Any) -> dict[str, Any]:

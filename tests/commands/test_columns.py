@@ -137,12 +137,25 @@ def test_a_draft_knows_german_dates_and_numbers(table, capsys):
     assert drafts["lab"]["low"] == "fill in"
 
 
+@pytest.mark.parametrize("cell", ["2.5", "2,5"])
+def test_the_only_number_with_a_decimal_mark_is_no_missing_cell(tmp_path, monkeypatch, cell):
+    monkeypatch.chdir(tmp_path)
+    lines = ["dose;room", *(f"{number};{number % 3}" for number in range(20)), f"{cell};1"]
+    (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+    assert main(["columns", "people.csv", "--out", "draft.yaml"]) == 0
+    dose = yaml.safe_load((tmp_path / "draft.yaml").read_text())["dose"]
+    assert dose["kind"] == "numeric"
+    assert dose["decimals"] == 1
+    assert "missing" not in dose
+
+
 def test_a_draft_keeps_zeros_of_codes_and_digits_of_numbers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines = ["code;ward;room;dose;rate"]
     for number in range(90):
         dose = f"{number}.{number % 100:02d}"
-        lines.append(f"{number:05d};{number % 3:02d};{number % 7};{dose};{number}e-1")
+        rate = f"{number}e-3" if number > 1 else f"{number}.5"  # an exponent moves the point
+        lines.append(f"{number:05d};{number % 3:02d};{number % 7};{dose};{rate}")
     (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
     assert main(["columns", "people.csv", "--out", "draft.yaml"]) == 0
     text = (tmp_path / "draft.yaml").read_text()
