@@ -114,9 +114,9 @@ class ClassGaussian(nn.Module):
         """Draw one record for each class in ``labels`` (n,); pixels are clamped to [0, 1]."""
         noise = torch.randn(len(labels), self.features.dim, 1)
         rows = torch.empty(len(labels), self.features.dim)
-        for c in labels.unique().tolist():
-            members = labels == c
-            rows[members] = self.means[c] + noise[members, :, 0] @ self.roots[c].T
+        for number in labels.unique().tolist():
+            members = labels == number
+            rows[members] = self.means[number] + noise[members, :, 0] @ self.roots[number].T
         records = self.features.decode(rows)
         if records.ndim == 4:
             return records.clamp(0, 1)

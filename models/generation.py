@@ -169,10 +169,10 @@ class PublishedGenerator(L.LightningModule):
             marks = LABEL * F.one_hot(classes, N_CLASSES)
             rows = torch.cat([rows, marks], dim=1)
             generated = torch.cat([generated, marks], dim=1)
-        groups = 1
-        if self.grouping == "ten":
-            groups = N_CLASSES
-        loss = published_loss(generated, rows, self.sigma, self.n_projections, groups=groups)
+        n_groups = 1
+        if self.grouping == "ten":  # the rows of a class are next to each other
+            n_groups = N_CLASSES
+        loss = published_loss(generated, rows, self.sigma, self.n_projections, groups=n_groups)
         self.log("distance", loss, prog_bar=True, batch_size=len(classes))
         return loss
 

@@ -27,8 +27,9 @@ from dpswd.release import RecordSum, make_release
 _MARGIN = 1e-5
 # Norms above count as infinite: their factors would be float32 numbers of few digits.
 _LARGEST_NORM = 1e30
-# Number of public random records, and relative change of a gradient by rounding.
+# Number of public random records on which gradients are checked.
 _N_CHECKED = 4
+# Relative change of a gradient that may come from rounding.
 _ROUNDING = 1e-3
 # Numbers of the gradients that are in memory at a time: 8 MB, which a processor has in its cache.
 _MAX_NUMBERS = 2**21

@@ -81,7 +81,7 @@ def option_of(name: str) -> str:
 
 
 def in_options_of_fit(sentence: str) -> str:
-    """Return the same with the options of ``dpswd fit``, which have groups.
+    """Return :func:`in_options` with the options of ``dpswd fit``, which have groups.
 
     Example:
         >>> in_options_of_fit("got none; pass classes= (--classes), the list of them.")

@@ -156,12 +156,15 @@ def account(mechanism: "ProjectionMechanism", arguments: Namespace) -> dict[str,
         # epsilon may exist without a trade-off curve, for example by Renyi divergences
         guarantee = accountant.guarantee(arguments.delta, with_mu=False)
         caveats.append(f"There is no trade-off curve, so mu is not stated. {error}")
+    epsilon_by_accountant: dict[str, float | None] = {}
+    if arguments.delta is not None:  # dpswd calibrate --mu needs none
+        epsilon_by_accountant = accountant.epsilon_by_accountant(arguments.delta)
     result = {
         "sigma": mechanism.sigma,
         "n_releases": n_releases,
         "accountant": arguments.accountant,
         "bound": mechanism.bound,
-        "epsilon_by_accountant": accountant.epsilon_by_accountant(arguments.delta),
+        "epsilon_by_accountant": epsilon_by_accountant,
     }
     return {**result, **guarantee.to_dict(), "caveats": caveats}
 

@@ -98,7 +98,6 @@ def run(arguments: Namespace) -> dict[str, Any]:
         "min_classes": 1,
         "missing_is_class": True,  # a stated class may have the name None or nan
     }
-
     if arguments.columns is not None:
         reading["columns"] = read_columns(arguments.columns)
 
@@ -120,14 +119,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
             f"Expected non-members other than the members, got {arguments.members} for both; pass "
             "records that were not used."
         )
-    result = attack(
-        synthetic.train,
-        members.train,
-        unused,
-        mu=mu,
-        seed=arguments.seed,
-    )
-    result = {"note": WARNING, "proves": PROVES, **result}
+    figures = attack(synthetic.train, members.train, unused, mu=mu, seed=arguments.seed)
+    result = {"note": WARNING, "proves": PROVES, **figures}
     write_json(path, result)
     figure(picture, result)
     return {**result, "files": [str(path), str(picture)]}

@@ -20,14 +20,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.accounting.calibrate import calibrate_sigma  # not needed by --help
 
+    target_delta = arguments.delta
+    if arguments.mu is not None:
+        target_delta = None  # delta is only the value at which epsilon is reported
     mechanism = mechanism_of(arguments, 1.0)
     sigma = calibrate_sigma(
         mechanism,
         sample_size=arguments.sample_size,
         n_releases=n_releases_of(arguments),
         target_epsilon=arguments.epsilon,
-        # with --mu, delta is only the value at which epsilon is reported
-        target_delta=None if arguments.mu is not None else arguments.delta,
+        target_delta=target_delta,
         target_mu=arguments.mu,
         accountant=arguments.accountant,
     )

@@ -83,10 +83,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     classifier = classifier_path(Path(arguments.synthetic))
     directory = arguments.out
     if directory is None:
-        directory = Path(arguments.synthetic)
-        is_directory_of_run = classifier == directory / "classifier.pt"
-        if not is_directory_of_run:
-            directory = directory.parent
+        directory = _directory_of(Path(arguments.synthetic), classifier)
         if not public:
             directory = Path("private") / directory.resolve().name
     if classifier is not None:
@@ -127,6 +124,16 @@ def run(arguments: Namespace) -> dict[str, Any]:
     if arguments.columns is not None:
         result["at_bounds"] = _percent_at_bounds(reading["columns"], real)
     return result
+
+
+def _directory_of(synthetic: Path, classifier: Path | None) -> Path:
+    """Return the directory of synthetic records or of a classifier.
+
+    SYNTHETIC may be the directory of a run itself, where the classifier is looked for.
+    """
+    if classifier == synthetic / "classifier.pt":
+        return synthetic
+    return synthetic.parent
 
 
 def _percent_at_bounds(table: "Table", real: "Benchmark") -> dict[str, float]:

@@ -210,8 +210,9 @@ def generate(
     n_before = n_releases_in(directory)
     estimator.fit(records)
     is_finished_before = n_before > 0 and n_releases_in(directory) == n_before
+    table = records.layout.table
     synthetic_file = directory / "synthetic.npz"
-    if records.layout.table is not None:
+    if table is not None:
         synthetic_file = directory / f"synthetic{ending}"
     files = Processes().run_on_rank_0(
         lambda: _write(estimator, records, synthetic_file, n, proportions)
@@ -228,8 +229,7 @@ def generate(
         rarest = structure.rarest(sizes, released=True, counted=records.entry_noun)
         expectation += f"\n{rarest}"
     notices = []
-    if records.layout.table is not None:
-        table = records.layout.table
+    if table is not None:
         notices = _of_other(table) + _mostly_other(estimator, table)
     if records.has_units:
         notices.append(
@@ -237,7 +237,7 @@ def generate(
             "not of lines."
         )
     example = "more.npz"
-    if records.layout.table is not None:
+    if table is not None:
         example = f"more{ending}"
     elif records.bounds is not None:
         example = "more.csv"

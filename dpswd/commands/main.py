@@ -284,7 +284,7 @@ def _fit(arguments: list[str]) -> int:
     privacy_file = directory / "privacy.json"
     privacy = None
     if privacy_file.is_file():
-        privacy = json.loads(privacy_file.read_text())
+        privacy = json.loads(privacy_file.read_text(encoding="utf-8"))
     print(json.dumps({"run_dir": str(directory), "privacy": privacy}))
     return DONE
 

@@ -85,25 +85,24 @@ def run(arguments: Namespace) -> dict[str, Any]:
         check_new(out)
     requested = None
     proportions = arguments.proportions
-    if proportions is None:
-        proportions = default_proportions(estimator.generator_.sample_shape)
     if arguments.labels is not None:
         requested = np.resize(arguments.labels, arguments.n)
-        proportions = ""
+    elif proportions is None:
+        proportions = default_proportions(estimator.generator_.sample_shape)
     records, labels = estimator.sample(
-        arguments.n, requested, proportions=proportions or None, spread=arguments.spread
+        arguments.n, requested, proportions=proportions, spread=arguments.spread
     )
     classes = None
-    if estimator.classes_ is None:
-        proportions = ""
-    else:
+    stated_proportions = ""
+    if estimator.classes_ is not None:
         classes = estimator.classes_.tolist()
+        stated_proportions = proportions or ""
     notice = estimator.guarantee_.notice
     export(out, records, labels, layout, classes, notice)
     return {
         "out": str(out),
         "n_records": arguments.n,
-        "synthetic": synthetic_line(arguments.n, proportions),
+        "synthetic": synthetic_line(arguments.n, stated_proportions),
         "classes": None if classes is None else [str(name) for name in classes],
         "guarantee": estimator.guarantee_.to_dict(),
         "summary": estimator.guarantee_.line(),

@@ -121,7 +121,14 @@ class TradeOff:
 
     def table(self, fpr: Sequence[float]) -> tuple[ErrorRates, ...]:
         """Tabulate the error rates of the curve and of mu-GDP at false-positive rates."""
-        return tuple(
-            ErrorRates(fpr=float(a), fnr=float(b), tpr=float(1 - b), tpr_gaussian=float(1 - g))
-            for a, b, g in zip(fpr, self.fnr(fpr), self.gaussian_fnr(fpr), strict=True)
-        )
+        points = []
+        rates = zip(fpr, self.fnr(fpr), self.gaussian_fnr(fpr), strict=True)
+        for false_positive, false_negative, gaussian in rates:
+            point = ErrorRates(
+                fpr=float(false_positive),
+                fnr=float(false_negative),
+                tpr=float(1 - false_negative),
+                tpr_gaussian=float(1 - gaussian),
+            )
+            points.append(point)
+        return tuple(points)
