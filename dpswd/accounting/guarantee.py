@@ -120,12 +120,14 @@ class Guarantee:
         unit = ""
         if self.unit != ONE_RECORD:
             unit = f" of {self.unit}"
-        conditions = ""
-        if not self.sound:
-            conditions = ", ON CONDITIONS (see privacy.json)"
+        standing = ""
+        if any(assumption.startswith("NOT SOUND") for assumption in self.assumptions):
+            standing = ", NOT PROVEN (see privacy.json)"
+        elif not self.sound:
+            standing = ", ON CONDITIONS (see privacy.json)"
         return (
             f"Guarantee: {mu}(epsilon, delta) = ({epsilon:g}, {self.delta:g}), "
-            f"{self.relation}{unit}{conditions}."
+            f"{self.relation}{unit}{standing}."
         )
 
     def in_words(self) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from dpswd import PrivacyAccountant
 from dpswd.accounting.guarantee import Guarantee
-from dpswd.mechanism import GaussianMechanism
+from dpswd.mechanism import GaussianMechanism, ProjectionMechanism
 
 SOUND = Guarantee(private=True, sound=True, epsilon=0.98765, delta=1e-5, mu=0.26456, run="a")
 
@@ -17,6 +17,10 @@ def test_line_is_rounded_up_and_names_conditions():
     assert SOUND.line() == f"Guarantee: {numbers}."
     conditional = dataclasses.replace(SOUND, sound=False)
     assert conditional.line() == f"Guarantee: {numbers}, ON CONDITIONS (see privacy.json)."
+    clt = ProjectionMechanism(dim=9, n_projections=40, sigma=1.0, batch_size=5, bound="clt")
+    unproven = PrivacyAccountant().step(clt, sample_size=50).guarantee(1e-5, with_mu=False)
+    assert not unproven.conditions
+    assert unproven.line().endswith("replace-one, NOT PROVEN (see privacy.json).")
     without_curve = dataclasses.replace(SOUND, mu=None)
     assert without_curve.line() == "Guarantee: (epsilon, delta) = (0.988, 1e-05), replace-one."
     for change in ({"private": False}, {"epsilon": None}, {"delta": None}):
