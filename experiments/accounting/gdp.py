@@ -30,7 +30,7 @@ from gdpnum.converter import gaussian_fdp, get_worst_case_regret
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from dpswd.accounting.pld import LossTooLargeError, Releases, compose, gaussian_delta
+from dpswd.accounting.pld import LossTooLargeError, Releases, compose_losses, gaussian_delta
 from dpswd.sensitivity import ConstantLaw
 from experiments.accounting.poisson import update_loss
 from experiments.plots import figure
@@ -416,7 +416,7 @@ def _account_of_ours(rate: float, noise: float, times: int) -> Account | None:
     It is ``None`` where the loss is too large.
     """
     try:
-        loss = compose([Releases(ConstantLaw(1.0), 1 / noise, rate, times)])
+        loss = compose_losses([Releases(ConstantLaw(1.0), 1 / noise, rate, times)]).to_pld()
     except LossTooLargeError:
         return None
     return _account_or_none(loss)
