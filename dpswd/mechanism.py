@@ -372,7 +372,7 @@ class ProjectionMechanism(_Noisy):
     def released(self) -> str:
         """What is released, in a few words."""
         statistic = "rows" if self.statistic == "rows" else "block means"
-        return f"{statistic} of {self.n_projections} projections"
+        return f"{statistic} of {self.n_projections:,} projections"
 
     @property
     def description(self) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,31 @@ def test_fit_shows_progress_and_guarantee_and_nothing_else_of_lightning(fitted):
     assert "Guarantee: mu = " in fitted.output
     for word in ("Epoch", "GPU available", "litlogger", "Warning"):
         assert word not in fitted.output
+
+
+def test_releases_before_the_first_step_are_named_and_steps_have_no_epsilon(tmp_path, capfd):
+    """The epsilon of all steps is the same, and would look like a progress that stands still."""
+    features = {
+        "class_path": "dpswd.features.frequencies.Frequencies",
+        "init_args": {"sample_shape": [1, 8, 8], "size": 8},
+    }
+    options = (
+        *("--config", "mnist_swd", "--data.path", "digits", "--trainer.max_steps", "2"),
+        *("--trainer.default_root_dir", str(tmp_path / "run")),
+        *("--model.init_args.features", json.dumps(features)),
+        *("--model.init_args.generator.init_args.sample_shape", "[1, 8, 8]"),
+        *("--model.init_args.generated", "200"),
+    )
+    assert main(["fit", *options]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    [plan] = [line for line in lines if line.startswith("Releasing once, before the first step: ")]
+    assert "counts and sums of 10 classes" in plan
+    progress = [line for line in lines if line.startswith("training: step")]
+    assert len(progress) == 2
+    for line in progress:
+        assert "loss" in line
+        assert "epsilon" not in line
+        assert "target" not in line
 
 
 # Help
