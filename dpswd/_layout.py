@@ -24,6 +24,7 @@ NUMBERS = re.compile(
     r"(u?int|U?Int)(8|16|32|64)|[fF]loat(16|32|64)|float(80|96|128)"
     r"|(u?int(8|16|32|64)|halffloat|float|double)\[pyarrow\]|bool|boolean|bool\[pyarrow\]"
 )
+_PYARROW = "[pyarrow]"  # the end of a name of a type of pyarrow
 _FLOATS_OF_PYARROW = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 # Separators of the cells of a .csv file of records; in one of facts, | separates categories.
@@ -128,8 +129,8 @@ class Layout:
     def with_kinds(self, kinds: Sequence[str]) -> "Layout":
         """Return the layout with types that follow from stated kinds of the columns.
 
-        Integers and binary columns are int64. Numeric columns keep their type of floats; where the
-        caller's column has another type, they are float64.
+        Integers and binary columns are int64. Numeric columns keep their type of floats if it is
+        one of NumPy; where the caller's column has another type, they are in float64.
         """
         if self.columns is not None:
             pairs = zip(kinds, self.dtypes, strict=True)
@@ -263,9 +264,17 @@ def _kind(dtype: str) -> str:
 
 
 def _dtype_of_kind(kind: str, dtype: str) -> str:
-    """Return the type of a column of a stated kind; floats keep their type."""
+    """Return the type of a column of a stated kind.
+
+    Floats of NumPy keep their type. A column with a nullable type or one of pyarrow is in float64
+    of the same package, whatever its type: one fraction makes floats of a column of whole numbers.
+    """
     if kind != "numeric":
         return "int64"
+    if dtype.endswith(_PYARROW):
+        return f"double{_PYARROW}"
+    if dtype[0].isupper() or dtype == "boolean":  # as pandas names nullable types
+        return "Float64"
     if _kind(dtype) == "numeric":
         return dtype
     return "float64"
@@ -279,7 +288,7 @@ def _typed(values: Array, dtype: str) -> Array:
     kind = _kind(dtype)
     if kind == "binary":
         return np.asarray(values > 0.5)
-    plain = dtype.lower().removesuffix("[pyarrow]")
+    plain = dtype.lower().removesuffix(_PYARROW)
     plain = _FLOATS_OF_PYARROW.get(plain, plain)
     if kind == "integer":
         limits = np.iinfo(plain)

@@ -32,6 +32,17 @@ def frame_of(rows):
     return pd.DataFrame({f"c{i}": column for i, column in enumerate(zip(*rows, strict=True))})
 
 
+def nullable_frame_of(rows):
+    """The same with the nullable types of pandas, where one fraction makes floats of integers."""
+    return frame_of(rows).convert_dtypes()
+
+
+def arrow_frame_of(rows):
+    """The same with the types of pyarrow."""
+    pytest.importorskip("pyarrow")
+    return frame_of(rows).convert_dtypes(dtype_backend="pyarrow")
+
+
 def array_of(rows):
     """An array of the type that NumPy infers; missing entries are NaN."""
     return np.array([[np.nan if entry is None else entry for entry in row] for row in rows])
@@ -69,7 +80,7 @@ def assert_equal_or_refused(one, other):
     assert facts is None or other_facts is None or facts == other_facts
 
 
-@pytest.mark.parametrize("rows_of", [frame_of, array_of, list])
+@pytest.mark.parametrize("rows_of", [frame_of, nullable_frame_of, arrow_frame_of, array_of, list])
 @pytest.mark.parametrize("labels_of", [list, np.array, series_of])
 @given(st.lists(RECORDS, min_size=3, max_size=5), RECORDS)
 def test_neighbours_in_memory_show_equal_facts(rows_of, labels_of, records, replaced):

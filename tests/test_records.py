@@ -253,6 +253,19 @@ def test_stated_kinds_decide_on_the_types_of_columns(columns):
         assert handle.layout.dtypes == ("int64", "float64", "int64")[:n]
 
 
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_stated_kinds_decide_on_nullable_and_arrow_types(backend):
+    """One fraction makes floats of a column of whole numbers."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    expected = {"numpy_nullable": "Float64", "pyarrow": "double[pyarrow]"}[backend]
+    for heights in ([1, 2, 1], [1.5, 2, 1]):
+        frame = pd.DataFrame({"height": heights}).convert_dtypes(dtype_backend=backend)
+        handle = PrivateRecords(frame, bounds=[(0, 2.5)], kinds=["numeric"])
+        assert handle.layout.dtypes == (expected,)
+        assert handle.taken == ()
+
+
 def test_kinds_of_some_columns_of_a_table_are_refused():
     frame, _ = age_frames()
     with pytest.raises(InputError, match="kinds for each of the 3 columns"):
