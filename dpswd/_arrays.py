@@ -31,6 +31,15 @@ MIXED = (
 _CHANNELS = (1, 3)  # numbers of channels of an image
 
 
+def silent_numbers() -> np.errstate:
+    """Return a context in which NumPy does not warn of numbers.
+
+    A warning would tell of a record: of one beyond the range of a type, or of a missing number as
+    R writes it, a signalling NaN.
+    """
+    return np.errstate(all="ignore")
+
+
 def as_array(name: str, value: Any) -> Array:
     """Return anything array-like as a NumPy array.
 
@@ -45,7 +54,10 @@ def as_array(name: str, value: Any) -> Array:
                 tensor = tensor.float()
             return np.asarray(tensor.numpy())
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-            return np.ma.filled(value.astype(np.float64), np.nan)
+            if value.dtype.kind != "f":  # floats keep their type, masked or not
+                with silent_numbers():
+                    value = value.astype(np.float64)
+            return np.ma.filled(value, np.nan)
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError):
         raise InputError(
@@ -181,7 +193,7 @@ def convert(array: Array, layout: Layout, unreadable: Unreadable) -> Tensor:
     Raises:
         InputError: If pixels lie outside [0, 1] or a number is not finite.
     """
-    with np.errstate(over="ignore"):  # beyond float32 numbers become inf, which finite() handles
+    with silent_numbers():  # beyond float32 numbers become inf, which finite() handles
         if layout.kind == "rows":
             # By way of float64, as where another entry of the array is a float.
             numbers = array.astype(np.float64).astype(np.float32)
@@ -274,6 +286,7 @@ def _array_of_frame(frame: Any) -> tuple[Array, Layout]:
             "Expected columns of numbers, got text or mixed types "
             f"({list_of_names(other_names)}); {MIXED}."
         )
-    array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    with silent_numbers():
+        array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     layout_of(array.shape, array.dtype)  # refuses a table without records or columns
     return array, Layout(dtypes=tuple(dtypes), columns=tuple(names))

@@ -187,3 +187,58 @@ def test_masked_entries_are_missing():
     with pytest.raises(InputError, match="NaN"):
         as_records(masked)
     assert as_records(masked, unreadable="zero")[0].tolist() == [[0, 0], [1, 1], [1, 1]]
+
+
+def vectors_with(number, dtype):
+    """Vectors of which the first entry is another number."""
+    vectors = np.full((3, 2), 0.5, dtype=dtype)
+    vectors[0, 0] = number
+    return vectors
+
+
+def with_missing_number_of_r():
+    """Vectors with a missing number as R writes it, a signalling NaN."""
+    vectors = vectors_with(0, np.float64)
+    vectors.view(np.uint64)[0, 0] = 0x7FF00000000007A2
+    return vectors
+
+
+def masked(vectors):
+    """The same, of which another entry is masked."""
+    mask = np.zeros(vectors.shape, dtype=bool)
+    mask[2, 1] = True
+    return np.ma.array(vectors, mask=mask)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_masked_entry_leaves_floats_in_their_type(dtype):
+    vectors = vectors_with(0, dtype)
+    for array in (vectors, masked(vectors)):
+        _, layout = as_records(array, unreadable="zero")
+        assert layout.dtypes == (np.dtype(dtype).name,)
+
+
+def framed(vectors):
+    return pytest.importorskip("pandas").DataFrame(vectors)
+
+
+@pytest.mark.parametrize("container", [np.asarray, masked, framed, list])
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        with_missing_number_of_r(),
+        vectors_with(np.finfo(np.longdouble).max, np.longdouble),
+        vectors_with(1e300, np.float64),
+    ],
+)
+def test_no_warning_tells_of_a_record(container, vectors):
+    """Tests turn warnings into errors; the record becomes zeros."""
+    values, _ = as_records(container(vectors), unreadable="zero")
+    assert values[:2].tolist() == [[0, 0], [0.5, 0.5]]
+
+
+def test_no_warning_tells_of_an_image():
+    images = np.stack([with_missing_number_of_r(), vectors_with(0.5, np.float64)])
+    values, _ = as_records(images, unreadable="zero")
+    assert values[0].max() == 0
+    assert values[1].min() == 0.5

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
-from dpswd._arrays import Unreadable, convert
+from dpswd._arrays import Unreadable, convert, silent_numbers
 from dpswd._layout import Array, Layout
 from dpswd.errors import InputError
 
@@ -100,7 +100,7 @@ def _read_csv(path: Path, labelled: bool) -> FeatureFile:
 def _numbers(entries: list[str], line: int, path: Path) -> Array:
     """Return the entries of a line as numbers in float32."""
     try:
-        with np.errstate(over="ignore"):  # a warning would tell of a number beyond float32
+        with silent_numbers():
             return np.array(entries, dtype=np.float32)
     except ValueError:
         raise InputError(
