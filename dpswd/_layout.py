@@ -126,21 +126,26 @@ class Layout:
         pairs = zip(kinds, self.dtypes, strict=True)
         return taken_from_records(kinds=[f"{kind} ({dtype})" for kind, dtype in pairs])
 
-    def with_kinds(self, kinds: Sequence[str]) -> "Layout":
+    def with_kinds(self, kinds: Sequence[str], *, of_file: bool = False) -> "Layout":
         """Return the layout with types that follow from stated kinds of the columns.
 
-        Integers and binary columns are int64. Numeric columns keep their type of floats if it is
-        one of NumPy; where the caller's column has another type, they are in float64.
+        Integers and binary columns are int64, numeric ones float64. In an array or a file, whose
+        type of floats is public, floats keep it. In a DataFrame, one record can decide on it.
+
+        Args:
+            kinds: Kind of every column.
+            of_file: Whether the columns are those of a file.
         """
         if self.columns is not None:
             pairs = zip(kinds, self.dtypes, strict=True)
-            return replace(self, dtypes=tuple(_dtype_of_kind(*pair) for pair in pairs))
+            dtypes = [_dtype_of_kind(*pair, keeps_floats=of_file) for pair in pairs]
+            return replace(self, dtypes=tuple(dtypes))
         if not self.dtypes:
             return self
         kind = "integer"
         if "numeric" in kinds:
             kind = "numeric"
-        return replace(self, dtypes=(_dtype_of_kind(kind, self.dtypes[0]),))
+        return replace(self, dtypes=(_dtype_of_kind(kind, self.dtypes[0], keeps_floats=True),))
 
     def restore(self, records: Tensor) -> Any:
         """Return records as an array or a DataFrame in the caller's format.
@@ -263,20 +268,25 @@ def _kind(dtype: str) -> str:
     return "numeric"
 
 
-def _dtype_of_kind(kind: str, dtype: str) -> str:
+def _dtype_of_kind(kind: str, dtype: str, *, keeps_floats: bool) -> str:
     """Return the type of a column of a stated kind.
 
-    Floats of NumPy keep their type. A column with a nullable type or one of pyarrow is in float64
-    of the same package, whatever its type: one fraction makes floats of a column of whole numbers.
+    A numeric column is in float64 of the package whose type it has, whatever that type is: one
+    fraction makes floats of a column of whole numbers.
+
+    Args:
+        kind: The stated kind.
+        dtype: The type of the caller's column.
+        keeps_floats: Whether floats keep their type.
     """
     if kind != "numeric":
         return "int64"
+    if keeps_floats and _kind(dtype) == "numeric":
+        return dtype
     if dtype.endswith(_PYARROW):
         return f"double{_PYARROW}"
     if dtype[0].isupper() or dtype == "boolean":  # as pandas names nullable types
         return "Float64"
-    if _kind(dtype) == "numeric":
-        return dtype
     return "float64"
 
 

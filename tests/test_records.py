@@ -266,6 +266,15 @@ def test_stated_kinds_decide_on_nullable_and_arrow_types(backend):
         assert handle.taken == ()
 
 
+@pytest.mark.parametrize("height", [np.float32(1.5), 1.5, 1, None])
+def test_stated_kinds_decide_on_the_precision_of_floats_of_a_frame(height):
+    """One float of Python makes float64 of a column of numbers in float32."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame([[height], [np.float32(1.25)], [np.float32(2)]])
+    handle = PrivateRecords(frame, bounds=[(0, 2.5)], kinds=["numeric"], unreadable="zero")
+    assert handle.layout.dtypes == ("float64",)
+
+
 def test_kinds_of_some_columns_of_a_table_are_refused():
     frame, _ = age_frames()
     with pytest.raises(InputError, match="kinds for each of the 3 columns"):

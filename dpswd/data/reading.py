@@ -157,10 +157,10 @@ class ReadRecords:
             kinds = layout.table.kinds
             say_left_out(layout.table, has_units=self.unit_names is not None)
         elif kinds is not None:
-            layout = layout.with_kinds(kinds)
+            layout = layout.with_kinds(kinds, of_file=True)
         elif bounds is not None and self.kinds is not None:
             kinds = self.kinds
-            layout = layout.with_kinds(kinds)
+            layout = layout.with_kinds(kinds, of_file=True)
             notices.append(taken_from_records(kinds=self.kinds))
         elif layout.kind == "rows":
             notice = layout.notice(self.values.shape[1])
