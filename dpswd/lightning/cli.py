@@ -311,7 +311,7 @@ def _line_of_plan(privacy: PrivacyBudget, step: int) -> str:
 
 
 def _releases_once(privacy: PrivacyBudget) -> bool:
-    """Return whether every part of the plan is one release, made before the first step."""
+    """Return whether all releases are made before the first step, each once."""
     return all(part.n_releases == 1 for part in privacy.plan.parts)
 
 
