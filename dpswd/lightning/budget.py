@@ -21,6 +21,7 @@ from dpswd._distributed import Processes
 from dpswd._progress import say
 from dpswd._provenance import mark_runs, seen_runs, track_all
 from dpswd._validate import at_least
+from dpswd.accounting.rounding import round_up
 from dpswd.budget.budget import RunBudget, RunSetting
 from dpswd.budget.plan import Plan, Target
 from dpswd.budget.run_directory import ResumePoint
@@ -52,6 +53,7 @@ _RESUME = "ckpt_path= (--ckpt_path), with a checkpoint of it"
 
 P = TypeVar("P", bound=nn.Module)
 
+_DIGITS = 4  # significant digits of an epsilon on the screen
 _MOST_ENTRIES = 1000  # plain values in a hyperparameter; more may be records
 
 
@@ -375,7 +377,8 @@ class PrivacyBudget(L.Callback):
         self.epsilon = self._budget.planned_epsilon
         if self._budget.keeps_ledger and self.n_releases < self.plan.n_releases:
             count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
-            say(f"The run made {count}. The whole plan is counted: epsilon {self.epsilon:.4g}.")
+            epsilon = round_up(self.epsilon, _DIGITS)
+            say(f"The run made {count}. The whole plan is counted: epsilon {epsilon:g}.")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Free the directory for the next run."""
