@@ -589,15 +589,18 @@ class DPSlicedWassersteinLoss(BatchStatistic):
     def check_private_rows(self, rows: Tensor, labels: Tensor | None) -> None:
         """Raise an InputError unless rows (B, d) and labels (B,) fit the mechanism."""
         remedy = (
-            "; set dim of the mechanism to the outputs of rows=, the map of records to rows, which "
-            "flattens them if it is left out"
+            "; pass rows=, the map of private records to rows (without it they are flattened), or "
+            "set dim of the mechanism to the number of its outputs"
         )
         self._check_rows("private rows", rows, remedy)
         self._check_labels("classes of a row function", labels, len(rows))
 
     def _check_public(self, rows: Tensor, labels: Tensor | None) -> None:
         """Raise an :class:`InputError` unless public rows (n, d) and labels (n,) fit."""
-        remedy = "; map public records by the same function as rows="
+        remedy = (
+            "; map public records by the same function as rows=, or set dim of the mechanism to "
+            "the number of its outputs"
+        )
         self._check_rows("public rows", rows, remedy)
         if not len(rows):
             raise InputError("Expected at least one row in public rows, got none; pass some.")

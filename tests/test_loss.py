@@ -408,7 +408,7 @@ def test_private_rows_of_another_dimension_are_refused():
     loss = DPSlicedWassersteinLoss(quantiles_mechanism())
     booked(loss)
     batch = PrivateBatch(PrivateRecords(sample(8, 4)), 8)
-    with pytest.raises(InputError, match=r"private rows .*\(n, 3\).*\(8, 4\); set dim of the mech"):
+    with pytest.raises(InputError, match=r"private rows .*\(n, 3\).*\(8, 4\); pass rows=, the map"):
         loss(batch, PUBLIC, rows=torch.nn.Identity())
     assert loss.n_releases == 0
 

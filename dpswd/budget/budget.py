@@ -467,7 +467,7 @@ class RunBudget(Recorder):
         if setting.public_facts is not None:
             earlier_runs = find_earlier_runs(setting.public_facts, setting.run_dir, known_runs)
             mu = _guaranteed_mu(guarantee)
-            warn_of_earlier_runs(setting.public_facts, earlier_runs, mu)
+            warn_of_earlier_runs(setting.public_facts, earlier_runs, mu, self.target.delta)
         if setting.before_ledger is not None:
             setting.before_ledger()
         guarantee = dataclasses.replace(guarantee, unit=setting.protects)

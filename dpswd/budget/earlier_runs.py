@@ -24,7 +24,6 @@ from dpswd.records import PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
 _MOST_NAMES = 3  # of runs in the warning
-_DELTA = 1e-5  # of the epsilon of all runs together
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def find_earlier_runs(
 
 
 def warn_of_earlier_runs(
-    facts: PublicFacts, runs: Mapping[str, EarlierRun], mu: float | None
+    facts: PublicFacts, runs: Mapping[str, EarlierRun], mu: float | None, delta: float
 ) -> None:
     """Warn of earlier runs that may have read the same records, if there are any.
 
@@ -149,6 +148,7 @@ def warn_of_earlier_runs(
         facts: Public facts of the records of the new run.
         runs: The runs of :func:`find_earlier_runs`.
         mu: That of the guarantee of the new run; ``None`` without one.
+        delta: Where epsilon of all runs together is stated.
     """
     if not runs:
         return
@@ -165,7 +165,7 @@ def warn_of_earlier_runs(
         sentences.append(f"{_subject(alike)} had {facts.number}.")
     if others:
         sentences.append(f"{_subject(others)} had {facts.form}.")
-    total = _in_total([run.mu for run in runs.values()], _or_infinity(mu))
+    total = _in_total([run.mu for run in runs.values()], _or_infinity(mu), delta)
     warnings.warn(
         f"{' '.join(sentences)} If the records were the same, the budgets add up: {total}. To keep "
         "one budget for all runs, make a file by dpswd ledger create, and pass shared_ledger "
@@ -182,15 +182,15 @@ def _or_infinity(mu: Any) -> float:
     return math.inf
 
 
-def _in_total(earlier: Collection[float], new: float) -> str:
+def _in_total(earlier: Collection[float], new: float, delta: float) -> str:
     """Return what all runs together protect, by their mu; the squares add up."""
     total = math.hypot(new, *earlier)
     if math.isinf(total):
         return "a run without a guarantee leaves none to all of them together"
-    epsilon = epsilon_of_mu(total, _DELTA)
+    epsilon = epsilon_of_mu(total, delta)
     return (
         f"together with this run, they protect the records as one run of epsilon {epsilon:.3g} at "
-        f"delta {_DELTA:g} does"
+        f"delta {delta:g} does"
     )
 
 

@@ -1,6 +1,8 @@
 """``dpswd configs``: lists the shipped configs, or prints one to copy."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,14 @@ def commands_of(content: dict[str, Any]) -> list[str]:
     return [command for command, keys in KEYS.items() if set(content) <= set(keys)]
 
 
+def _suggestion(name: str, shipped: Collection[str]) -> str:
+    """Return the config that a name resembles, as a question, or the names of all."""
+    similar = get_close_matches(name, shipped, n=1)
+    if similar:
+        return f"did you mean {similar[0]}? (dpswd configs lists all)"
+    return f"those are {', '.join(shipped)}"
+
+
 def config_path(name: str) -> Path:
     """Return the path of a config: ``name`` itself, or the shipped one of that name.
 
@@ -47,8 +57,8 @@ def config_path(name: str) -> Path:
         )
     else:
         raise InputError(
-            f"Expected a config, got {name!r}, which is no file here and no shipped config; those "
-            f"are {', '.join(shipped)}."
+            f"Expected a config, got {name!r}, which is no file here and no shipped config; "
+            f"{_suggestion(name, shipped)}."
         )
     try:
         path.read_text(encoding="utf-8")

@@ -58,6 +58,12 @@ _NO_METRIC = "Early stopping conditioned on metric"
 # What jsonargparse says about an option that it does not know.
 _UNKNOWN_OPTION = re.compile(r"[Uu]nrecognized arguments: (-\S+)")
 
+# What is wrong with a config that has no budget, and what to do.
+_NO_BUDGET = (
+    "one without a budget; set target_epsilon, as 10, and target_delta well below one over the "
+    "number of records, as 1e-5"
+)
+
 # torch.distributed has no exception class for a lost connection, only these words in the message.
 _LOST_CONNECTION = ("gloo", "NCCL", "onnection closed")
 
@@ -235,6 +241,8 @@ def _refused_option(message: str) -> str:
     refused = re.findall(r"Option '[^']*' is not accepted", line)
     if refused:
         return str(refused[-1])
+    if "required" in line and "privacy.target_epsilon" in line:
+        return _NO_BUDGET
     if "privacy.target_delta" in line:
         line += "; set privacy.target_delta well below one over the number of records, as 1e-5"
     return line

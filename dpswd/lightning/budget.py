@@ -141,6 +141,11 @@ class PrivacyBudget(L.Callback):
     # Facts of the budget
 
     @property
+    def releases_before_training(self) -> bool:
+        """Whether every release of the plan is made once, before the first step."""
+        return all(part.n_releases == 1 for part in self.plan.parts)
+
+    @property
     def target_epsilon(self) -> float:
         """Budget of this run."""
         return self._target.epsilon
@@ -333,9 +338,10 @@ class PrivacyBudget(L.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Show the epsilon that is spent, and the target, beside the loss.
+        """Log the epsilon that is spent, and the target.
 
-        Where releases are subsampled, it is shown by both accountants: ``epsilon_pld`` and
+        The progress bar shows them if the training makes releases: otherwise they do not change.
+        Where releases are subsampled, there is an epsilon of both accountants: ``epsilon_pld`` and
         ``epsilon_rdp``, autodp's.
         """
         if self.is_unprotected:
@@ -346,10 +352,12 @@ class PrivacyBudget(L.Callback):
             self.epsilon = by_accountant[self.accountant]
         else:
             self.epsilon = self._budget.spent_epsilon()
-        pl_module.log("epsilon", self.epsilon, prog_bar=not by_accountant, batch_size=1)
+        changes = not self.releases_before_training
+        shows_one = changes and not by_accountant
+        pl_module.log("epsilon", self.epsilon, prog_bar=shows_one, batch_size=1)
         for name, epsilon in by_accountant.items():
-            pl_module.log(f"epsilon_{name}", epsilon, prog_bar=True, batch_size=1)
-        pl_module.log("target_epsilon", self.target_epsilon, prog_bar=True, batch_size=1)
+            pl_module.log(f"epsilon_{name}", epsilon, prog_bar=changes, batch_size=1)
+        pl_module.log("target_epsilon", self.target_epsilon, prog_bar=changes, batch_size=1)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """End the run where the plan is used up."""
@@ -513,7 +521,8 @@ class PrivacyBudget(L.Callback):
             if batch_size != loader.batch_size:
                 raise InputError(
                     f"Expected batch_size={batch_size} of the loader, as the loss has it, got "
-                    f"{loader.batch_size}; leave --data.batch_size out, or make both equal."
+                    f"{loader.batch_size}; make both equal, or leave batch_size out of a config's "
+                    "data."
                 )
         return _Source(
             loader.records, len(loader.records), loader.n_releases, loader.every, loader.after

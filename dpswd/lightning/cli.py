@@ -45,7 +45,6 @@ _SHOWN_AS = {
     "epsilon_rdp": "looser bound by RDP",
     "target_epsilon": "target",
 }
-_OF_THE_BUDGET = ("epsilon", *_SHOWN_AS)
 
 # Options that say where a resumed run goes on, and not how.
 _OF_EVERY_RESUMED_RUN = ("ckpt_path", "trainer.default_root_dir")
@@ -304,33 +303,21 @@ def _line_of_plan(privacy: PrivacyBudget, step: int) -> str:
     n_left = privacy.plan.n_releases - privacy.n_releases
     if not n_left:
         return f"Training from step {step:,}; all releases are made."
-    if _releases_once(privacy):
+    if privacy.releases_before_training:
         names = ", ".join(part.mechanism.released for part in privacy.plan.parts)
         return f"Releasing once, before the first step: {names}. The steps cost no privacy."
     return f"Training with {n_left:,} releases."
 
 
-def _releases_once(privacy: PrivacyBudget) -> bool:
-    """Return whether all releases are made before the first step, each once."""
-    return all(part.n_releases == 1 for part in privacy.plan.parts)
-
-
 class _StepLines(L.Callback):
-    """Writes a line at every tenth of the steps, where there is no progress bar.
-
-    The line has epsilon only if the steps make releases: otherwise all lines would have the same.
-    """
+    """Writes a line at every tenth of the steps, where there is no progress bar."""
 
     def __init__(self) -> None:
         self._n_written = 0
-        self._releases_at_steps = True
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin at the step of the checkpoint."""
         self._n_written = _tenths(trainer)
-        budget = budget_of(trainer)
-        if budget is not None and not budget.is_unprotected:
-            self._releases_at_steps = not _releases_once(budget)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         """Write a line with the values that a bar shows."""
@@ -340,8 +327,6 @@ class _StepLines(L.Callback):
         self._n_written = n_tenths
         values = []
         for name, value in trainer.progress_bar_metrics.items():
-            if name in _OF_THE_BUDGET and not self._releases_at_steps:
-                continue
             values.append(f"{_SHOWN_AS.get(name, name)} {value:.4g}")
         place = f"step {trainer.global_step:,} of {trainer.estimated_stepping_batches:,}"
         say(", ".join([f"training: {place}", *values]))

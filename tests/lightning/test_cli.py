@@ -240,6 +240,19 @@ def test_a_checkpoint_of_another_network_is_one_sentence(fitted, capfd, option, 
 # Refusals
 
 
+def test_a_config_without_a_budget_is_refused_in_words_of_the_command(tmp_path, capfd):
+    config = yaml.safe_load(Path(FIT_CONFIG).read_text())
+    config.pop("privacy")
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
+    line = refused(capfd, "fit", "--config", str(tmp_path / "my.yaml"))
+    assert "got: one without a budget; set --privacy.target_epsilon, as 10, and" in line
+
+
+def test_a_misspelt_config_is_named_with_the_one_that_it_resembles(capfd):
+    line = refused(capfd, "fit", "--config", "mnist_sdw")
+    assert "did you mean mnist_swd? (dpswd configs lists all)" in line
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
