@@ -123,7 +123,7 @@ def _vectors(records: Records, n: int) -> Tensor:
 
 
 def summary(figures: dict[str, Any], reference: str) -> str:
-    """Return two sentences: the figures, and what they show.
+    """Return the figures in words, and what they show.
 
     Args:
         figures: Those of :func:`nearest_real`.
@@ -132,8 +132,9 @@ def summary(figures: dict[str, Any], reference: str) -> str:
     return (
         f"Copies: {100 * figures['close']:.1f} % of the synthetic records are close to a single "
         f"record of {reference}; of fresh real records, {100 * figures['expected']:.1f} % are "
-        "expected to be. A much larger part shows copies. A smaller one does not show privacy: "
-        "only the guarantee of the run does.\n"
+        "expected to be. A much larger part shows copies of these records; copies of other ones, "
+        "on which a generator was trained, do not show. A smaller part does not show privacy: only "
+        "the guarantee of the run does.\n"
         f"Median distance to the nearest record: {figures['synthetic']:.3f} of synthetic records, "
         f"{figures['real']:.3f} of held-out real ones."
     )
