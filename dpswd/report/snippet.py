@@ -11,7 +11,7 @@ from dpswd.report.gdp import TABLE_FPR, TradeOff
 accountant = PrivacyAccountant()
 {steps}
 
-curve = TradeOff.of(accountant.resolve({delta}))  # conversions by gdpnum
+curve = TradeOff.of(accountant.resolve({delta}))  # curve and regret by gdpnum
 print(curve.mu, curve.regret)
 {accountant}print(accountant.get_epsilon({delta}))
 rates = (*TABLE_FPR, curve.advantage_fpr)
