@@ -87,7 +87,8 @@ _BLACK_BORDER = 0.1
 _MOSTLY_CLIPPED = 0.75
 # Least variance of the rows in units of R^2: noise must not make it negative.
 _LEAST_ROW_VARIANCE = 0.1
-# A released count of a cell below this part of the mean count is raised to it: it is mostly noise.
+# A released count of a cell below this part of the mean count, of n records in K cells, is raised
+# to it: it is mostly noise. The released counts may add up to zero or less.
 _LEAST_CELL_COUNT = 0.1
 # Least sum of the released sums of the histogram: noise may make all of them zero or negative.
 _LEAST_HISTOGRAM = 1e-9
@@ -646,7 +647,7 @@ def _release_cell_means(setup: _Setup, query: ClassMeans, spread: _Spread, cells
     unit = SUM_BOUND * spread.deviation(p) / ROW_NORM  # a deviation at the bound gets norm R
     deviations = _in_cells(setup, spread, centres, centres, unit)
     counts, sums = query.release(setup.records, rows=deviations)
-    counts = counts.clamp(min=_LEAST_CELL_COUNT * float(counts.mean()))
+    counts = counts.clamp(min=_LEAST_CELL_COUNT * setup.n / len(counts))
     noise = query.mechanism.sigma * unit
     mean_deviations = moments.cell_means(counts, sums * unit, spread.variances[:p], noise)
     return replace(cells, centres=centres, means=centres + mean_deviations, counts=counts)

@@ -16,6 +16,7 @@ from dpswd.errors import UtilityWarning
 from dpswd.features.frequencies import reference_spectrum
 from dpswd.mixture.forecast import forecast
 from dpswd.networks.generator import draw
+from dpswd.queries import ClassMeans
 
 EPSILON = 20.0
 DELTA = 1e-4
@@ -83,6 +84,27 @@ def test_fit_of_many_records_has_cells(tmp_path):
     assert not generator.structure.pooled
     assert privacy(tmp_path)["releases_made"] == 7
     assert torch.isfinite(draw(generator, torch.arange(3))).all()
+
+
+@pytest.mark.parametrize("pair", [(0.0, -3.0), (0.0, 0.0), (1.0, -2.0)])
+def test_counts_of_cells_that_add_up_to_zero_or_less_leave_finite_records(
+    tmp_path, monkeypatch, pair
+):
+    """The noise of a few records makes such counts."""
+    structure = structure_of(blobs(), mu=400.0)
+    n_all_cells = structure.n_groups * structure.n_cells
+    release = ClassMeans.release
+
+    def release_little(query, *arguments, **options):
+        counts, sums = release(query, *arguments, **options)
+        if len(counts) == n_all_cells:
+            counts = torch.tensor(pair, dtype=counts.dtype).repeat(n_all_cells // 2)
+        return counts, sums
+
+    monkeypatch.setattr(ClassMeans, "release", release_little)
+    generator = fit(tmp_path, structure=structure)
+    assert bool((generator.weights > 0).all())
+    assert bool(torch.isfinite(draw(generator, torch.arange(3))).all())
 
 
 def test_fit_gives_every_round_its_share_of_the_budget(tmp_path):
