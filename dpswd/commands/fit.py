@@ -58,10 +58,10 @@ _NO_METRIC = "Early stopping conditioned on metric"
 # What jsonargparse says about an option that it does not know.
 _UNKNOWN_OPTION = re.compile(r"[Uu]nrecognized arguments: (-\S+)")
 
-# What is wrong with a config that has no budget, and what to do.
+# What is wrong with a config that lacks a number of its budget, and what to do.
 _NO_BUDGET = (
-    "one without a budget; set target_epsilon, as 10, and target_delta well below one over the "
-    "number of records, as 1e-5"
+    "one without a complete budget; set target_epsilon, as 10, and target_delta well below one "
+    "over the number of records, as 1e-5"
 )
 
 # torch.distributed has no exception class for a lost connection, only these words in the message.
@@ -241,7 +241,8 @@ def _refused_option(message: str) -> str:
     refused = re.findall(r"Option '[^']*' is not accepted", line)
     if refused:
         return str(refused[-1])
-    if "required" in line and "privacy.target_epsilon" in line:
+    # Of a config that has neither number of the budget, jsonargparse 4.53 names both, and 4.41 one.
+    if "required" in line and re.search(r"privacy\.target_(epsilon|delta)", line):
         return _NO_BUDGET
     if "privacy.target_delta" in line:
         line += "; set privacy.target_delta well below one over the number of records, as 1e-5"

@@ -240,12 +240,18 @@ def test_a_checkpoint_of_another_network_is_one_sentence(fitted, capfd, option, 
 # Refusals
 
 
-def test_a_config_without_a_budget_is_refused_in_words_of_the_command(tmp_path, capfd):
+@pytest.mark.parametrize(
+    "missing", [("target_epsilon",), ("target_delta",), ("target_epsilon", "target_delta")]
+)
+def test_a_config_without_a_complete_budget_is_refused_in_words_of_the_command(
+    tmp_path, capfd, missing
+):
     config = yaml.safe_load(Path(FIT_CONFIG).read_text())
-    config.pop("privacy")
+    for name in missing:
+        config["privacy"].pop(name)
     (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
     line = refused(capfd, "fit", "--config", str(tmp_path / "my.yaml"))
-    assert "got: one without a budget; set --privacy.target_epsilon, as 10, and" in line
+    assert "got: one without a complete budget; set --privacy.target_epsilon, as 10, and" in line
 
 
 def test_a_misspelt_config_is_named_with_the_one_that_it_resembles(capfd):
