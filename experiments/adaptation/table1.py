@@ -152,7 +152,7 @@ def table1(
 def table1_office(
     out: Path, *, data: Path | None = None, seeds: int = 5, pairs: str | None = None
 ) -> Result:
-    """Table 1: the same methods on Office-Caltech-10 (an hour a seed; resumes).
+    """Table 1: the same methods on Office-Caltech-10 (half an hour; resumes).
 
     ``pairs``, as ``D-W,D-A``, leaves the other pairs out.
     """
