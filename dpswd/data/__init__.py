@@ -19,6 +19,7 @@ from dpswd.data.benchmarks import (
     benchmark_name,
     every_fifth,
     refuse_two_meanings,
+    similar_benchmark,
 )
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays
@@ -193,9 +194,12 @@ def _read(data: str | Path, options: ReadOptions, unused: Set[str] = frozenset()
         return _read_benchmark(str(data), options, unused)
     path = find_path(data, options.root)
     if path is None:
+        remedy = "check the path"
+        similar = similar_benchmark(str(data))
+        if similar:
+            remedy = f"did you mean the benchmark {similar}? If not, check the path"
         raise InputError(
-            f"Expected a folder, a file or a benchmark's name, got nothing at {data}; check the "
-            "path."
+            f"Expected a folder, a file or a benchmark's name, got nothing at {data}; {remedy}."
         )
     reader = _reader_of(path)
     _refuse_unknown_options(data, options, reader.options | unused)

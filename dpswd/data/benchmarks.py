@@ -8,6 +8,7 @@ official checksums, or if the user states it: private records may lie in the lay
 
 import hashlib
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,19 @@ def benchmark_name(name: Any) -> str | None:
     if not isinstance(name, str):
         return None
     return _NAMES.get(name.lower().removeprefix(PREFIX))
+
+
+def similar_benchmark(name: str) -> str:
+    """Return the benchmark that is spelled most like a name; empty if none is.
+
+    Example:
+        >>> similar_benchmark("MNISTT"), similar_benchmark("photos")
+        ('mnist', '')
+    """
+    similar = get_close_matches(name.lower().removeprefix(PREFIX), _NAMES, n=1)
+    if not similar:
+        return ""
+    return similar[0]
 
 
 def refuse_two_meanings(data: str, root: str | Path | None) -> None:

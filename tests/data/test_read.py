@@ -26,6 +26,15 @@ def test_classes_that_are_left_out(tmp_path, capsys):
     assert not capsys.readouterr().err
 
 
+def test_the_name_of_a_benchmark_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("digit", "Digitss", "benchmark:digit"):
+        with pytest.raises(InputError, match="did you mean the benchmark digits"):
+            read(name)
+    with pytest.raises(InputError, match="nothing at photos; check the path"):
+        read("photos")
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_one_column_is_not_target_and_unit(tmp_path, ending):
     path = tmp_path / f"x{ending}"
