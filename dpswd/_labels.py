@@ -153,6 +153,24 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
     return names
 
 
+def labels_from_one(n_classes: int) -> str:
+    """Return a clause about labels 1 to C, for a message about one class too many.
+
+    Without stated classes, these are 0 to the largest label, also if no label is 0.
+
+    Args:
+        n_classes: Number of classes that were expected.
+
+    Example:
+        >>> labels_from_one(10)
+        '; or, if the labels are 1 to 10, state them by classes= (--classes), the list of them'
+    """
+    return (
+        f"; or, if the labels are 1 to {n_classes}, state them by classes= (--classes), the list "
+        "of them"
+    )
+
+
 def class_numbers(name: str, labels: Any, n_rows: int, n_classes: int) -> Tensor:
     """Return the numbers (n,) of the classes of rows in int64; refuse anything else.
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from dpswd._arrays import Unreadable, as_records
 from dpswd._cells import cells_as_records, check_unreadable, frame_table, say_left_out
 from dpswd._frames import as_pandas, frame_package
-from dpswd._labels import as_labels
+from dpswd._labels import as_labels, labels_from_one
 from dpswd._layout import Array, Layout
 from dpswd._progress import say
 from dpswd._public_facts import ONE_RECORD
@@ -542,9 +542,12 @@ def check_n_classes(records: PrivateRecords, n_classes: int, owner: str) -> None
             "without; pass their labels and classes, PrivateRecords(X, y, classes=[...]), or leave "
             "classes out."
         )
+    remedy = f"set n_classes={records.n_classes}"
+    if records.n_classes == n_classes + 1:
+        remedy += labels_from_one(n_classes)
     raise InputError(
-        f"Expected n_classes={records.n_classes} of {owner}, as the records, got {n_classes}; set "
-        f"n_classes={records.n_classes}."
+        f"Expected n_classes={records.n_classes} of {owner}, as the records, got {n_classes}; "
+        f"{remedy}."
     )
 
 

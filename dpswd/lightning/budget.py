@@ -512,8 +512,9 @@ class PrivacyBudget(L.Callback):
             raise InputError(
                 "Expected a training loader of private batches (dpswd.ReleaseLoader), got "
                 f"{_kinds_of(trainer.train_dataloader)}; pass ReleaseLoader(PrivateRecords(X), "
-                "batch_size=..., n_releases=...) for the private records, or, for tensors that you "
-                "answer for, give PrivacyBudget sample_size and n_releases."
+                "batch_size=..., n_releases=...), or to GeneratorModule a PrivateDataModule. Where "
+                "a module of your own hands over tensors that you answer for, give PrivacyBudget "
+                "sample_size and n_releases."
             )
         loader.n_done = lambda: trainer.fit_loop.epoch_loop.batch_progress.current.ready
         for loss in losses:

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
+from dpswd._labels import labels_from_one
 from dpswd._progress import say
 from dpswd._validate import at_least, padded_size, positive, stated_at_least
 from dpswd.errors import InputError, UtilityWarning
@@ -49,6 +50,12 @@ _GENERATED = 500
 
 # Generated pixels that lie farther than this from [0, 1] are in other units than private ones.
 _FAR = 4
+
+# Data that a GeneratorModule reads.
+_DATA_OF_GENERATOR = (
+    "pass trainer.fit datamodule=PrivateDataModule('records.npz'), also for arrays, which "
+    "np.savez('records.npz', images=X, labels=y) saves"
+)
 
 # Block means per column of rows that are not whitened.
 _N_QUANTILES = 100
@@ -233,6 +240,13 @@ class GeneratorModule(KeepsRelease):
 
         Two records of random codes are drawn and mapped, which costs nothing.
         """
+        budget = budget_of(self.trainer)
+        if budget is not None and budget.stated_sample_size is not None:
+            raise InputError(
+                f"Expected a PrivacyBudget without sample_size for {type(self).__name__}, which "
+                f"reads no tensors, got sample_size={budget.stated_sample_size}; leave it and "
+                f"n_releases out, and {_DATA_OF_GENERATOR}."
+            )
         records = records_of(self.trainer)
         if records is not None:
             _check_shape(records.shape, self.generator)
@@ -249,7 +263,16 @@ class GeneratorModule(KeepsRelease):
             self.generator.start_at(**asdict(self.slices.start()))
 
     def training_step(self, batch: PrivateBatch, batch_idx: int) -> Tensor:
-        """Make a release if the batch has records; return the loss to the last release."""
+        """Make a release if the batch has records; return the loss to the last release.
+
+        Raises:
+            InputError: If the batch is not one of a loader of private batches.
+        """
+        if not isinstance(batch, PrivateBatch):
+            raise InputError(
+                f"Expected a private batch in {type(self).__name__}, got {type(batch).__name__}; "
+                f"{_DATA_OF_GENERATOR}, and a PrivacyBudget among the callbacks."
+            )
         if len(batch):
             self._release(batch)
         if self.released is None:
@@ -322,8 +345,9 @@ def _check_classes(n_classes: int, generator: Generator) -> None:
     if not n_classes:
         raise InputError(
             f"Expected records with labels, as n_classes={generator.n_classes} of the generator, "
-            "got records without; pass classes= (--classes), the names of the classes, with "
-            "labelled records, or set labels='none' and n_classes=0."
+            "got records without; pass path= (--path) of records with labels, and for a table "
+            "target= (--target), the column of its classes; or set labels='none' "
+            "(--model.labels none) and n_classes=0 (--model.generator.n_classes 0)."
         )
     name = type(generator).__name__
     remedy = f"set n_classes={n_classes} (--model.generator.n_classes {n_classes})"
@@ -332,6 +356,8 @@ def _check_classes(n_classes: int, generator: Generator) -> None:
             f"write n_classes={n_classes} in the call of super().__init__ in {name}, whose "
             "constructor has no argument n_classes"
         )
+    if n_classes == generator.n_classes + 1:
+        remedy += labels_from_one(generator.n_classes)
     raise InputError(
         f"Expected n_classes={n_classes} of the generator, as the data, got {generator.n_classes}; "
         f"{remedy}."
@@ -589,8 +615,7 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
     if records is None:
         raise InputError(
             "Expected a data module with private records for releases of all of them, got loaders "
-            "or another data module; use PrivateDataModule('records.npz'), also for arrays, which "
-            "np.savez('records.npz', images=X, labels=y) saves."
+            f"or another data module; {_DATA_OF_GENERATOR}."
         )
     return records
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from dpswd import InputError, PrivateRecords, ReleaseLoader
+from dpswd import InputError, PrivacyBudget, PrivateRecords, ReleaseLoader
 from dpswd.errors import UtilityWarning
 from dpswd.features.frequencies import DCT, Frequencies
 from dpswd.features.maps import Flatten
@@ -41,9 +42,9 @@ def moment_module(batch_size=40):
     return MomentModule(generator, batch_size=batch_size)
 
 
-def fit(directory, module, *, every=1, max_steps=4):
-    """Trains a module on the digits."""
-    data = PrivateDataModule("digits", every=every)
+def fit(directory, module, *, data=None, every=1, max_steps=4):
+    """Trains a module on the digits, unless there are other data."""
+    data = data or PrivateDataModule("digits", every=every)
     options = {"max_steps": max_steps, "enable_checkpointing": False}
     trainer(directory, **options).fit(module, datamodule=data)
 
@@ -341,8 +342,35 @@ def test_a_radius_that_is_too_small_is_named(tmp_path):
 def test_records_without_classes_are_named_with_the_cure(tmp_path):
     np.savez(tmp_path / "bare.npz", images=np.random.default_rng(0).random((200, 8, 8)))
     data = PrivateDataModule(str(tmp_path / "bare.npz"))
-    with pytest.raises(InputError, match="records without; pass classes="):
+    with pytest.raises(InputError, match=r"without; pass path= \(--path\)"):
         trainer(tmp_path, max_steps=1).fit(whitened_module(), datamodule=data)
+
+
+def test_labels_that_count_from_one_are_named_with_the_cure(tmp_path):
+    labels = np.arange(200) % 10 + 1
+    images = np.random.default_rng(0).random((200, 8, 8))
+    np.savez(tmp_path / "x.npz", images=images, labels=labels)
+    path = str(tmp_path / "x.npz")
+    with pytest.raises(InputError, match=r"labels are 1 to 10, state them by classes="):
+        fit(tmp_path / "a", generator_module(), max_steps=1, data=PrivateDataModule(path))
+    stated = PrivateDataModule(path, classes=range(1, 11))
+    fit(tmp_path / "b", generator_module(), max_steps=1, data=stated)
+    with pytest.raises(InputError, match="n_classes=11 ") as refused:
+        fit(tmp_path / "c", generator_module(3), max_steps=1, data=PrivateDataModule(path))
+    assert "labels are" not in str(refused.value)
+
+
+def test_loaders_of_tensors_are_refused_before_a_ledger_is_written(tmp_path):
+    loader = DataLoader(TensorDataset(torch.rand(200, *SHAPE)), 200)
+    budget = PrivacyBudget(5.0, 1e-5, sample_size=200, n_releases=1)
+    with pytest.raises(InputError, match=r"without sample_size .*PrivateDataModule"):
+        trainer(tmp_path, budget=budget, max_steps=1).fit(generator_module(), loader)
+    with pytest.raises(InputError, match=r"got DataLoader; .*PrivateDataModule"):
+        trainer(tmp_path, max_steps=1).fit(generator_module(), loader)
+    assert not (tmp_path / "ledger.jsonl").exists()
+    bare = L.Trainer(max_steps=1, logger=False, accelerator="cpu", enable_checkpointing=False)
+    with pytest.raises(InputError, match="private batch in GeneratorModule, got list"):
+        bare.fit(generator_module(), loader)
 
 
 def test_an_error_in_the_forward_of_a_generator_names_it(tmp_path):
