@@ -56,7 +56,14 @@ _NEARLY_ALL = 0.95
 _NEARLY_ALL_GROWTH = 0.1
 # Most classes of which the shares are said.
 _MOST_CLASSES = 5
-_NO_LABELS = "No label of the private records was read, so the accuracy is not known."
+_NO_LABELS = (
+    "No label of the private records was read, so the accuracy is not known; test the classifier "
+    "on some labelled records before you use it."
+)
+# What the shift s of the module's docstring measures.
+_SHIFT_IN_WORDS = (
+    "With a shift of 1, the classes have moved as far as they lie from the mean of all records."
+)
 # Part of the source on which its classifier is tested.
 _HELD_OUT = 0.25
 # Nothing is adapted where the signal-to-noise ratio of the mean is below this.
@@ -382,23 +389,16 @@ def _mean_square(rows: Array, precision: Array) -> float:
 
 def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> str:
     """Return what was done and why, in words."""
-    move = f"moved by {shift:.3g} times the mean squared distance between classes"
-    if adapted and least_shift == 0:
-        return (
-            "Adapted: the noise does not hide the mean of the private records. Their classes "
-            f"{move} from the source. {_NO_LABELS}"
-        )
-    if adapted:
-        return (
-            f"Adapted: the classes of the private records {move} from the source. The classifier "
-            f"is adapted where they moved by min_shift={least_shift:g} or more. {_NO_LABELS}"
-        )
     if signal < LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    return (
-        f"Classifier of the source: the classes of the private records {move} from it, less than "
-        f"min_shift={least_shift:g}."
-    )
+    differs = f"the private records differ from the source by a shift of {shift:.3g}"
+    limit = f"min_shift={least_shift:g}"
+    if not adapted:
+        return f"Classifier of the source: {differs}, less than {limit}. {_SHIFT_IN_WORDS}"
+    reason = f"{differs}, at least {limit}"
+    if least_shift == 0:
+        reason = f"the noise does not hide the mean of the private records, and {differs}"
+    return f"Adapted: {reason}. {_SHIFT_IN_WORDS} {_NO_LABELS}"
 
 
 def _image_network(

@@ -64,8 +64,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--min-shift",
         type=float,
-        help="adapt only if the classes moved by this much (default: 0.7 of the distance between "
-        "classes, in mean squares); 0 adapts wherever the noise permits",
+        help="adapt only from this shift on (default: 0.7); with a shift of 1, the classes have "
+        "moved as far as they lie from the mean of all records; 0 adapts if the noise permits",
     )
     parser.add_argument(
         "--size",

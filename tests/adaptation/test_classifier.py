@@ -53,7 +53,7 @@ def test_noise_of_the_mean_is_subtracted_from_the_shift(move):
 @pytest.mark.parametrize(
     ("signal", "min_shift", "verdict"),
     [
-        (9.0, 0.7, "is adapted where they moved by min_shift=0.7 or more"),
+        (9.0, 0.7, "at least min_shift=0.7. With a shift of 1, the classes"),
         (9.0, 0.0, "noise does not hide the mean"),
         (1.9, 0.7, "noise hides the mean"),
         (9.0, 100.0, "less than min_shift=100"),
