@@ -3,6 +3,7 @@
 import contextlib
 import math
 import secrets
+import shlex
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
@@ -34,6 +36,7 @@ from dpswd.lightning._options import (
     warn_of_idle_early_stopping,
     warn_of_validation,
 )
+from dpswd.lightning.checkpoints import LastCheckpoint
 from dpswd.mechanism import Mechanism
 from dpswd.queries import GaussianQuery
 from dpswd.records import PrivateBatch, PrivateRecords
@@ -395,10 +398,15 @@ class PrivacyBudget(L.Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Write ``privacy.json`` when a run breaks off."""
+        """Write ``privacy.json`` when a run breaks off; say after Ctrl-C how to go on.
+
+        Lightning turns Ctrl-C into an exit, which shows no message.
+        """
         with contextlib.suppress(DpswdError):  # report the original exception
             self.epsilon = self._budget.planned_epsilon
             self._budget.write_statement()
+            if isinstance(exception, KeyboardInterrupt) and self._budget.keeps_ledger:
+                self._say_how_to_finish(trainer)
         self._budget.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -439,6 +447,29 @@ class PrivacyBudget(L.Callback):
         if n_planned == 1:
             return f"The planned release is made, and its epoch is over; the run ends at {place}."
         return f"All {n_planned} planned releases are made; the run ends at {place}."
+
+    def _say_how_to_finish(self, trainer: L.Trainer) -> None:
+        """Name the checkpoint of an interrupted run; LastCheckpoint does so by itself."""
+        callbacks = trainer.checkpoint_callbacks
+        if any(isinstance(callback, LastCheckpoint) for callback in callbacks):
+            return
+        paths = []
+        for callback in callbacks:
+            if isinstance(callback, ModelCheckpoint):
+                paths += [callback.last_model_path, callback.best_model_path]
+        paths = [path for path in paths if path]
+        remedy = (
+            "It has no checkpoint to go on from; ModelCheckpoint(every_n_train_steps=10, "
+            "save_last=True) among the callbacks of a further run writes some"
+        )
+        if paths:
+            option = shlex.join(["--ckpt_path", paths[0]])
+            remedy = (
+                "To finish it, which pays for no release twice, pass trainer.fit "
+                f"ckpt_path={paths[0]!r} ({option})"
+            )
+        count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
+        say(f"The run was interrupted after {count}, and the whole plan is counted. {remedy}.")
 
     def _say_where(self) -> None:
         """Name the run directory if it is the working folder by default."""

@@ -5,6 +5,7 @@ other checkpoints.
 import json
 import os
 import random
+import re
 import signal
 import time
 import warnings
@@ -108,6 +109,22 @@ def test_ctrl_c_twice_with_free_steps(tmp_path, monkeypatch):
     assert run_or_resume(tmp_path, Mine(), 4, every=5).global_step == 20
     agree(tmp_path, 4)
     assert drawn(tmp_path / "witness") == 4
+
+
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+def test_ctrl_c_says_how_to_finish_the_run(tmp_path, capsys, has_checkpoints):
+    made = trainer(tmp_path, enable_checkpointing=has_checkpoints)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        made.fit(Mine(fail_at=4, error=KeyboardInterrupt), loader(PLAN))
+    error = capsys.readouterr().err
+    assert f"interrupted after 5 of {PLAN} planned releases" in error
+    if not has_checkpoints:
+        assert "no checkpoint to go on from" in error
+        return
+    (path,) = re.findall(r"ckpt_path='([^']*)'", error)
+    trainer(tmp_path).fit(Mine(), loader(PLAN), ckpt_path=path)
+    agree(tmp_path, PLAN)
 
 
 def finished(directory, epsilon=5.0):
