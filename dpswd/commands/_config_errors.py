@@ -22,6 +22,11 @@ _NO_MODULE = re.compile(r"No module named '([^']*)'")
 _NO_NAME = re.compile(r"module '([^']*)' has no attribute '([^']*)'")
 _NO_CLASS = re.compile(r"Expected a (?:config )?path but (\S+) either not accessible or invalid")
 _NO_SUBCLASS = re.compile(r"Import path (\S+) does not correspond to a subclass of (\w+)")
+_NO_PATH = re.compile(r"Expected a dot import path string: (\S+)")
+_REQUIRED = re.compile(
+    r"arguments are required: (?P<names>.+)|[Kk]ey ['\"](?P<key>\w+)['\"] is required"
+)
+_SYNTAX = re.compile(r"(?P<reason>.+) \((?P<file>\S+\.py), line (?P<line>\d+)\)")
 _NO_OPTION = re.compile(r"(?:Option|Key) '([^']*)' is not (?:accepted|expected)")
 
 # Words of torch about a checkpoint of another network.
@@ -83,6 +88,12 @@ def refused_class(message: str) -> str | None:
     else:
         return None
     path = ".".join(keys)
+    syntax = _SYNTAX.match(text)
+    if syntax:
+        return (
+            f"{path}: {syntax['file']} has a syntax error in line {syntax['line']}: "
+            f"{syntax['reason']}; correct that line"
+        )
     no_subclass = _NO_SUBCLASS.match(text)
     if no_subclass:
         base = _path_of_base(no_subclass[2], class_path, path, message)
@@ -120,7 +131,10 @@ def _reason(text: str, class_path: str) -> str:
     if no_module:
         name = no_module[1]
         if f"{module_name}.".startswith(f"{name}."):
-            return f"no module '{name}' in this folder (class_path {class_path})"
+            return (
+                f"no module '{name}' in this folder (class_path {class_path}); correct its name, "
+                "put it there, or install its package"
+            )
         return f"module '{module_name}' imports '{name}', which is not installed"
     no_name = _NO_NAME.search(text)
     if no_name:
@@ -132,6 +146,13 @@ def _reason(text: str, class_path: str) -> str:
             f"{no_class[1]} is neither a class that can be imported nor a file; check the module "
             f"and the name (class_path {class_path})"
         )
+    no_path = _NO_PATH.search(text)
+    if no_path:
+        return f"{no_path[1]} is no import path; write its module before it, as in mynet.Small"
+    required = _REQUIRED.search(text)
+    if required:
+        names = required["names"] or required["key"]
+        return f"{class_path} needs {names}; add it to init_args of that class"
     no_option = _NO_OPTION.search(text)
     if no_option:
         name = no_option[1]

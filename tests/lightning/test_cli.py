@@ -309,6 +309,10 @@ class Nested(ConvGenerator):
 class Generator:
     def __init__(self, width: int = 8):
         self.width = width
+
+class Needs(ConvGenerator):
+    def __init__(self, width: int, height: int):
+        super().__init__((1, 8, 8), 10)
 """
 
 
@@ -318,6 +322,9 @@ class Generator:
         ("own_clas.Own", "width", "model.generator: no module 'own_clas' in this folder"),
         ("own_class.Owm", "width", "module 'own_class' has no class 'Owm'; it has Own, Large, "),
         ("own_class.Own", "wdth", "'wdth' is not accepted by own_class.Own; it has latent_dim, "),
+        ("own_class.Needs", "width", "own_class.Needs needs height; add it to init_args"),
+        ("Unheard", "width", "Unheard is no import path; write its module before it"),
+        ("broken.Own", "width", "broken.py has a syntax error in line 2: "),
         (
             "own_class.Generator",
             "width",
@@ -366,6 +373,7 @@ def test_a_class_that_refuses_its_arguments_says_so_in_its_own_sentence(
 def line_about_an_own_generator(tmp_path, capfd, monkeypatch, generator):
     """Return the line about a config whose generator is a class of the working folder."""
     (tmp_path / "own_class.py").write_text(OWN_CLASS)
+    (tmp_path / "broken.py").write_text("import math\ndef f(:\n")
     config = yaml.safe_load(Path(FIT_CONFIG).read_text())
     config["model"]["init_args"]["generator"] = generator
     (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
