@@ -41,7 +41,9 @@ class DCT(FeatureMap):
 
     Args:
         sample_shape: (channels, height, width).
-        size: Frequencies per axis.
+        size: Number of frequencies along each axis, at most the side in pixels: of an image of
+            28 x 28 pixels, ``size=12`` keeps 12 x 12 numbers, which have details of about 2.5
+            pixels and more.
         centre: Public constant subtracted from every pixel.
         radius: Public L2 distance from the centre that is mapped to norm 1/2.
 
@@ -112,7 +114,9 @@ class Frequencies(FeatureMap):
 
     Args:
         sample_shape: (channels, height, width).
-        size: Frequencies per axis of luma, or of every channel where the channels are not three.
+        size: Number of frequencies along each axis, at most the side in pixels, of luma, or of
+            every channel where the channels are not three: of a grey image of 28 x 28 pixels,
+            ``size=12`` keeps 12 x 12 numbers, which have details of about 2.5 pixels and more.
         chroma_size: Frequencies per axis of the two other opponent colours; ``None`` for ``size``.
         centre: Public constant subtracted from every pixel.
 

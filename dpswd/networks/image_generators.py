@@ -148,7 +148,7 @@ class ShuffleGenerator(Generator):
     Args:
         sample_shape: (channels, height, width).
         n_classes: Number C of classes; 0 for none.
-        size: Frequencies per axis, at most the side of the image; see
+        size: Number of frequencies along each axis, not of pixels: 12 x 12 with ``size=12``; see
             :class:`dpswd.features.frequencies.Frequencies`.
         chroma_size: Frequencies per axis of the two other opponent colours; ``None`` for ``size``.
         hidden: Outputs of the first linear layer of the correction.

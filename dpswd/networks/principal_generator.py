@@ -30,7 +30,8 @@ class PrincipalGenerator(Generator):
     Args:
         sample_shape: (channels, height, width).
         n_classes: Number C of classes; 0 for none.
-        size: Frequencies per axis; see :class:`dpswd.features.frequencies.Frequencies`.
+        size: Number of frequencies along each axis, not of pixels: 12 x 12 with ``size=12``; see
+            :class:`dpswd.features.frequencies.Frequencies`.
         chroma_size: Frequencies per axis of the two other opponent colours; ``None`` for ``size``.
         n_directions: Number r of principal directions.
         hidden: Size of the hidden layer of the correction.
