@@ -825,7 +825,8 @@ def _other_releases(version: Any, plan: Plan, requests: Sequence[ReleaseRequest]
         planned, requested = plan.first_difference(requests)
         return (
             f"Expected {planned}, as in the ledger of the resumed run, got {requested}; resume "
-            "with the settings of that run."
+            "with the settings of that run, whose noise was set for these releases. In a training, "
+            "their number is n_releases of the loader or data module, or else the steps."
         )
     return (
         f"Expected the releases that dpswd {version} has planned for the interrupted run, got the "
