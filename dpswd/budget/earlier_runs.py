@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,8 @@ from dpswd.records import PrivateRecords
 
 _MOST_BYTES = 2**20  # of the first line of a ledger that is read
 _MOST_NAMES = 3  # of runs in the warning
+# Where the commands write their runs by default.
+_RUNS = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,15 @@ def find_earlier_runs(
 ) -> dict[str, EarlierRun]:
     """Return the earlier runs that may have read the same records.
 
-    The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir`` and those of
-    this process.
+    The keys are the identifiers of the runs. Earlier runs are those beside ``run_dir``, those in
+    ``runs`` of the working folder, and those of this process.
 
     Args:
         facts: Public facts of the records of the new run.
         run_dir: Its directory; the directories beside it are searched.
         accounted: Identifiers of runs whose budget is that of the new run, in a shared ledger.
     """
-    runs_by_id = _runs_beside(run_dir) | _runs_of_process
+    runs_by_id = _runs_in([run_dir.parent, _RUNS]) | _runs_of_process
     return {
         run_id: run
         for run_id, run in runs_by_id.items()
@@ -205,13 +207,15 @@ def _subject(names: Sequence[str]) -> str:
     return f"{noun} ({'; '.join(first_names)})"
 
 
-def _runs_beside(run_dir: Path) -> dict[str, EarlierRun]:
-    """Return the runs beside ``run_dir`` that have made a release.
+def _runs_in(folders: Iterable[Path]) -> dict[str, EarlierRun]:
+    """Return the runs in folders that have made a release.
 
-    The keys are their identifiers. Beside a published copy of a run, its own directory is returned.
+    The keys are their identifiers. Of a run and its published copy, the directory of the run is
+    returned.
     """
+    ledgers = [path for folder in folders for path in folder.glob("*/ledger.jsonl")]
     runs_by_id: dict[str, EarlierRun] = {}
-    for path in sorted(run_dir.parent.glob("*/ledger.jsonl"), key=_is_copy):
+    for path in sorted(ledgers, key=_is_copy):
         header = _header_of_releases(path)
         with contextlib.suppress(KeyError, TypeError):
             mu = header["guarantee"].get("mu")

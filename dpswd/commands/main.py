@@ -237,6 +237,8 @@ _WRONG_VALUE = re.compile(
     r"argument (?P<option>\S+): invalid (?P<type>int|float) value: (?P<value>.*)", re.DOTALL
 )
 _VALUES = {"int": "a whole number such as 32", "float": "a number such as 0.5"}
+# Its message about missing words.
+_MISSING = re.compile(r"the following arguments are required: (?P<names>.+)")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -255,6 +257,13 @@ class _Parser(argparse.ArgumentParser):
             raise InputError(
                 f"Expected {wrong_value['option']} to be {_VALUES[wrong_value['type']]}, got "
                 f"{wrong_value['value']}."
+            )
+        missing = _MISSING.fullmatch(message)
+        if missing is not None:
+            raise InputError(
+                f"Expected {missing['names']} of {self.prog}, got none; write it before the "
+                "options, since one with several values, such as --classes, takes all words behind "
+                f"it ({self.prog} --help lists them)."
             )
         raise InputError(
             f"Expected valid options for {self.prog}, got: {message} "

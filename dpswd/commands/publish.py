@@ -20,7 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-n",
         type=int,
         metavar="N",
-        help="number of synthetic records (default: that of dpswd generate, at most 10,000 images)",
+        help="number of synthetic records (default: as many as private ones, also after dpswd "
+        "generate -n; at most 10,000 images)",
     )
     parser.add_argument(
         "--proportions",
@@ -121,6 +122,6 @@ def _show_new_bundle(result: dict[str, Any]) -> None:
         print(f"Left out:    {result['left_out']}")
     fields = "the intended use"
     if result["licence"] is None:
-        fields = "the line license: (of a new bundle: --licence NAME) and the intended use"
+        fields = "the intended use and, behind license:, the licence"
     reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
-    print(f"Fill in:     {fields} in {result['bundle']}/README.md, then: {reseal}")
+    print(f"Fill in:     {fields}, in {result['bundle']}/README.md; then: {reseal}")

@@ -16,6 +16,8 @@ _MOST = 0.5
 _A_PART = 0.1
 # Number of synthetic records below which the advice is to draw more.
 _FEW = 2000
+# Number of real records below which a comparison with them says little.
+_FEW_REAL = 500
 # Number of classes below which there is nothing to tell apart.
 _LEAST_CLASSES = 2
 # Points by which training on real records must exceed guessing: below, there is nothing to learn.
@@ -55,8 +57,8 @@ def verdict(
         ...     "nearest": {"close": 0.0, "expected": 0.01},
         ... }
         >>> print(textwrap.fill(verdict(figures, n_classes=10, is_image=True), 88))
-        A classifier learns nearly as much from these records as from real ones: the best one is
-        right for 94.1 % (mean of the classes), 2.4 points less than after 1,438 real records
+        A classifier learns nearly as much from these records as from 1,438 real ones: the best
+        one is right for 94.1 % (mean of the classes), 2.4 points less than after the real ones
         and 84.1 points more than by guessing. A classifier can hardly tell them from real
         records (AUC 0.58). Use them in place of real records to train and to test programs; the
         picture shows whether they look real.
@@ -116,7 +118,6 @@ def _of_accuracy(
     accuracy: float, real_accuracy: float | None, n_real: int, guessing: float, part: float | None
 ) -> str:
     """Return a sentence on what a classifier learns, beside real records and guessing."""
-    real_records = f"{n_real:,} real records"
     right = f"the best one is right for {accuracy:.1f} % (mean of the classes)"
     gain = f"{_points(accuracy - guessing)} than by guessing"
     if real_accuracy is None:
@@ -124,20 +125,25 @@ def _of_accuracy(
     if part is None:
         return (
             f"Even real records teach a classifier hardly more than guessing: {right}, and after "
-            f"{real_records} for {real_accuracy:.1f} %."
+            f"{n_real:,} real records for {real_accuracy:.1f} %."
         )
     if part >= 1:
-        learned = "A classifier learns as much from these records as from real ones"
+        learned = f"A classifier learns as much from these records as from {n_real:,} real ones"
     elif part >= _NEARLY_AS_MUCH:
-        learned = "A classifier learns nearly as much from these records as from real ones"
+        learned = (
+            f"A classifier learns nearly as much from these records as from {n_real:,} real ones"
+        )
     elif part >= _MOST:
-        learned = "A classifier learns most of what real records teach it"
+        learned = f"A classifier learns most of what {n_real:,} real records teach it"
     elif part >= _A_PART:
-        learned = "A classifier learns less than half of what real records teach it"
+        learned = f"A classifier learns less than half of what {n_real:,} real records teach it"
     else:
-        learned = "A classifier learns next to nothing from these records"
-    loss = f"{_points(accuracy - real_accuracy)} than after {real_records}"
-    return f"{learned}: {right}, {loss} and {gain}."
+        learned = f"A classifier learns next to nothing of what {n_real:,} real records teach it"
+    loss = f"{_points(accuracy - real_accuracy)} than after the real ones"
+    sentence = f"{learned}: {right}, {loss} and {gain}."
+    if part >= _NEARLY_AS_MUCH and n_real < _FEW_REAL:
+        sentence += " So few real records teach little: more of them would be a harder comparison."
+    return sentence
 
 
 def _points(difference: float) -> str:

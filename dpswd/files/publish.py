@@ -100,8 +100,8 @@ def publish(
         run_dir: Directory of a run with ``generator.pt`` or ``classifier.pt``, ledger and
             ``privacy.json``. The bundle of a classifier has the classifier and no records.
         out: The new folder.
-        n: Number of synthetic records; by default that of ``dpswd generate``, of images at most
-            10,000.
+        n: Number of synthetic records; by default as many as ``dpswd generate`` writes without
+            ``-n``, of images at most 10,000.
         proportions: ``"equal"`` or ``"released"``, of the classes; by default, released ones of
             tables and equal ones of images.
         seed: Seed of the records, which is public; by default 0.

@@ -74,6 +74,9 @@ _WIDE_SIGNAL = 1.0
 # Ratio of two signals beyond which a public data set is not comparable.
 _FARTHEST_RATIO = 2.0
 
+# Number of classes of the public images of the forecast.
+_PUBLIC_CLASSES = 10
+
 # What each release has, for the table of the forecast.
 _DESCRIPTIONS = {
     "columns": "distribution of every column",
@@ -483,10 +486,16 @@ class Structure:
         if not results:
             return []
         reached = ", ".join(str(result) for result in results)
-        return [
+        guessing = "10 %"
+        if self.n_classes != _PUBLIC_CLASSES:
+            guessing += f", and with {self.n_classes} classes for {100 / self.n_classes:.0f} %"
+        line = (
             "On public images of 10 classes with a similar signal, a logistic regression that was "
-            f"trained on synthetic images is right for {reached}. Guessing is right for 10 %."
-        ]
+            f"trained on synthetic images is right for {reached}. Guessing is right for {guessing}."
+        )
+        if self.sample_shape[0] == 1:
+            line += " All of these have a plain ground: of photographs expect less."
+        return [line]
 
 
 @dataclass(frozen=True)

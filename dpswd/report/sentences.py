@@ -176,10 +176,14 @@ def _attack_sentence(report: Report) -> str:
         if report.together.mu is not None:
             hits = float(normal_cdf(normal_quantile(attack.fpr) + report.together.mu))
             releases = "all releases of all runs in the shared ledger"
+    counted = "records"
+    if report.records.is_by_person:
+        counted = "persons"
     return (
-        f"{subject} who accuses at most 1 in {non_members} non-members finds at most "
-        f"{percent(hits)} of the members, even knowing {others}, {releases}, and "
-        "everything computed from them."
+        f"{subject} who guesses whose data were read, and accuses at most 1 in {non_members} "
+        f"non-members ({counted} that were not read), finds at most {percent(hits)} of the members "
+        f"({counted} that were read), even knowing {others}, {releases}, and everything computed "
+        "from them."
     )
 
 
@@ -189,10 +193,15 @@ def _tier(report: Report) -> str:
     if report.guarantee.tier == 1:
         if not rates:
             rates = " at every false-positive rate"
+        difference = (
+            f"are lower than those that the run permits by at most {regret} (the regret), and Tier "
+            f"I allows {REGRET_LIMIT:g}"
+        )
+        if report.guarantee.regret == 0:
+            difference = "are those that the run permits (the regret is 0)"
         return (
             f"μ alone describes what an attacker can do{rates} (Tier I of Gomez2025): the error "
-            f"rates that follow from μ are lower than those that the run permits by at most "
-            f"{regret} (the regret), and Tier I allows {REGRET_LIMIT:g}."
+            f"rates that follow from μ {difference}."
         )
     return (
         f"Tier II of Gomez2025: the regret of μ{rates} is {regret}, above {REGRET_LIMIT:g}. "

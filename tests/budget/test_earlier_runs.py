@@ -1,6 +1,7 @@
 """A run says that an earlier one had as many records, and stores nothing of the records."""
 
 import dataclasses
+import re
 import shutil
 import warnings
 
@@ -75,6 +76,16 @@ def test_a_run_is_named_in_place_of_its_published_copies(tmp_path, monkeypatch):
     monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
     runs = earlier_runs.find_earlier_runs(facts, tmp_path / "new", [])
     assert [(run_id, earlier.path) for run_id, earlier in runs.items()] == [(header["run"], run)]
+
+
+def test_a_run_in_the_folder_of_the_commands_is_remembered_elsewhere(tmp_path, monkeypatch):
+    spend(tmp_path / "runs" / "a")
+    monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
+    spend(tmp_path / "elsewhere" / "b")  # control: no warning without the folder
+    monkeypatch.setattr(earlier_runs, "_runs_of_process", {})
+    monkeypatch.setattr(earlier_runs, "_RUNS", tmp_path / "runs")
+    with pytest.warns(PrivacyWarning, match=re.escape(f"An earlier run ({tmp_path}/runs/a, run")):
+        spend(tmp_path / "other" / "c")
 
 
 def test_the_report_names_earlier_runs(tmp_path, forget):

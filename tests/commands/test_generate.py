@@ -294,6 +294,7 @@ def test_facts_that_are_taken_from_the_records_are_said(capfd, place):
     )
     assert "Look at:   runs/photos/samples.png" in out
     assert "How good:  dpswd evaluate runs/photos/synthetic.npz photos" in out
+    assert "Better in place of photos: records of the same kind that generate did not read" in out
     main(["generate", "photos", *STATED, "--out", "again"])
     assert "taken from the records" not in capfd.readouterr().err
     main(["sample", "runs/photos/generator.pt", "-n", "3"])

@@ -39,6 +39,7 @@ ACCOUNT = (
             "option of dpswd ledger create, got --epsilom; did you mean --epsilon?",
         ),
         ("publish runs/a bundle", "got bundle, which no option takes"),
+        ("generate --classes cats dogs photos", "Expected DATA of dpswd generate, got none; write"),
         ("generat digits", "got generat; did you mean generate?"),
         ("--seed generate digits", "got --seed; dpswd --help"),
         (

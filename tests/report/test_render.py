@@ -181,7 +181,7 @@ def test_total_over_runs_stands_beside_the_numbers(tmp_path):
     numbers = markdown.index("**This run alone: μ = ")
     assert markdown.index("**All runs in the shared") < numbers < markdown.index("### What is guar")
     # The attacker has the releases of all runs: Phi(Phi^-1(0.001) + 2.4) = 0.24502, rounded up.
-    assert "at most 24.6 % of the members" in markdown
+    assert "at most 24.6 % of the members (records that were read)" in markdown
     assert "The total above covers all runs" in markdown
     assert "The total above covers all runs" not in pages(alone)[1]
     assert "μ = 2.4; (ε, δ) = (12.5, 10⁻⁵)" in markdown
