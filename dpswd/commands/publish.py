@@ -122,6 +122,6 @@ def _show_new_bundle(result: dict[str, Any]) -> None:
         print(f"Left out:    {result['left_out']}")
     fields = "the intended use"
     if result["licence"] is None:
-        fields = "the intended use and, behind license:, the licence"
+        fields = "the intended use and the line license: (--licence NAME fills it in a new bundle)"
     reseal = shlex.join(["dpswd", "publish", result["bundle"], "--reseal"])
-    print(f"Fill in:     {fields}, in {result['bundle']}/README.md; then: {reseal}")
+    print(f"Fill in:     in {result['bundle']}/README.md {fields}; then: {reseal}")
