@@ -156,7 +156,7 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
 def labels_from_one(n_classes: int) -> str:
     """Return a clause about labels 1 to C, for a message about one class too many.
 
-    Without stated classes, these are 0 to the largest label, also if no label is 0.
+    Without stated classes, the classes are 0 to the largest label, even if no label is 0.
 
     Args:
         n_classes: Number of classes that were expected.

@@ -391,13 +391,13 @@ def _verdict(adapted: bool, shift: float, signal: float, least_shift: float) -> 
     """Return what was done and why, in words."""
     if signal < LEAST_SIGNAL:
         return "Classifier of the source: the noise hides the mean of the target."
-    differs = f"the private records differ from the source by a shift of {shift:.3g}"
+    difference = f"the private records differ from the source by a shift of {shift:.3g}"
     limit = f"min_shift={least_shift:g}"
     if not adapted:
-        return f"Classifier of the source: {differs}, less than {limit}. {_SHIFT_IN_WORDS}"
-    reason = f"{differs}, at least {limit}"
+        return f"Classifier of the source: {difference}, less than {limit}. {_SHIFT_IN_WORDS}"
+    reason = f"{difference}, at least {limit}"
     if least_shift == 0:
-        reason = f"the noise does not hide the mean of the private records, and {differs}"
+        reason = f"{difference}, and the noise does not hide their mean"
     return f"Adapted: {reason}. {_SHIFT_IN_WORDS} {_NO_LABELS}"
 
 

@@ -237,7 +237,7 @@ _WRONG_VALUE = re.compile(
     r"argument (?P<option>\S+): invalid (?P<type>int|float) value: (?P<value>.*)", re.DOTALL
 )
 _VALUES = {"int": "a whole number such as 32", "float": "a number such as 0.5"}
-# Its message about missing words.
+# The message of argparse about arguments that are missing.
 _MISSING = re.compile(r"the following arguments are required: (?P<names>.+)")
 
 
@@ -261,14 +261,23 @@ class _Parser(argparse.ArgumentParser):
         missing = _MISSING.fullmatch(message)
         if missing is not None:
             raise InputError(
-                f"Expected {missing['names']} of {self.prog}, got none; write it before the "
-                "options, since one with several values, such as --classes, takes all words behind "
-                f"it ({self.prog} --help lists them)."
+                f"Expected {missing['names']} of {self.prog}, got none; {self._cure(missing)} "
+                f"({self.prog} --help)."
             )
         raise InputError(
             f"Expected valid options for {self.prog}, got: {message} "
             f"({self.prog} --help lists them)."
         )
+
+    def _cure(self, missing: re.Match[str]) -> str:
+        """Return what to do about missing arguments.
+
+        In ``--classes cats dogs photos``, argparse takes the folder for a class.
+        """
+        is_option = missing["names"].startswith("-")
+        if "--classes" in self.format_usage() and not is_option:
+            return "write it before --classes, which takes all words behind it"
+        return "add what is missing"
 
 
 # The command line of Lightning

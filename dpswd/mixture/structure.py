@@ -486,12 +486,13 @@ class Structure:
         if not results:
             return []
         reached = ", ".join(str(result) for result in results)
-        guessing = "10 %"
+        guessing = f"{100 / _PUBLIC_CLASSES:.0f} %"
         if self.n_classes != _PUBLIC_CLASSES:
             guessing += f", and with {self.n_classes} classes for {100 / self.n_classes:.0f} %"
         line = (
-            "On public images of 10 classes with a similar signal, a logistic regression that was "
-            f"trained on synthetic images is right for {reached}. Guessing is right for {guessing}."
+            f"On public images of {_PUBLIC_CLASSES} classes with a similar signal, a logistic "
+            f"regression that was trained on synthetic images is right for {reached}. Guessing is "
+            f"right for {guessing}."
         )
         if self.sample_shape[0] == 1:
             line += " All of these have a plain ground: of photographs expect less."

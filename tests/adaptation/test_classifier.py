@@ -54,7 +54,7 @@ def test_noise_of_the_mean_is_subtracted_from_the_shift(move):
     ("signal", "min_shift", "verdict"),
     [
         (9.0, 0.7, "at least min_shift=0.7. With a shift of 1, the classes"),
-        (9.0, 0.0, "noise does not hide the mean"),
+        (9.0, 0.0, "noise does not hide their mean"),
         (1.9, 0.7, "noise hides the mean"),
         (9.0, 100.0, "less than min_shift=100"),
     ],

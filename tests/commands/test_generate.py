@@ -182,6 +182,13 @@ def test_bounds_as_spreadsheets_write_them(capfd, place, separator, encoding):
     assert answer(capfd, "forecast", train, *words)["n_bins"] == 64
 
 
+def test_a_benchmark_has_test_records_that_generate_did_not_read(capfd, place):
+    assert main(["generate", "digits", "-n", "20"]) == 0
+    out = capfd.readouterr().out
+    assert "How good:  dpswd evaluate runs/digits/synthetic.npz digits" in out
+    assert "Better in place of" not in out
+
+
 def test_a_run_is_refused_before_a_record_is_read_and_can_be_resumed(capfd, place, monkeypatch):
     """A second run once failed after reading all images, without naming the option."""
 

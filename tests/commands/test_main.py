@@ -39,7 +39,9 @@ ACCOUNT = (
             "option of dpswd ledger create, got --epsilom; did you mean --epsilon?",
         ),
         ("publish runs/a bundle", "got bundle, which no option takes"),
-        ("generate --classes cats dogs photos", "Expected DATA of dpswd generate, got none; write"),
+        ("generate --classes cats dogs photos", "got none; write it before --classes, which takes"),
+        ("verify", "Expected BUNDLE of dpswd verify, got none; add what is missing (dpswd verify"),
+        ("calibrate --epsilon 4 --delta 1e-5", "got none; add what is missing (dpswd calibrate"),
         ("generat digits", "got generat; did you mean generate?"),
         ("--seed generate digits", "got --seed; dpswd --help"),
         (
