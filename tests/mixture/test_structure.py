@@ -168,3 +168,17 @@ def test_noisy_photographs_are_not_promised_to_look_alike_or_smooth():
 @pytest.mark.parametrize(("n", "words"), [(100, "mean and spread"), (5000, "in every class")])
 def test_expectation_of_columns_in_words(n, words):
     assert words in forecast(n, (6,), 2, 2.0, bounded=True).expectation
+
+
+@pytest.mark.parametrize(
+    ("channels", "n_classes", "sentence"),
+    [
+        (3, 3, "Guessing is right for 10 %, and with 3 classes for 33 %."),
+        (3, 10, "Guessing is right for 10 %."),
+        (1, 10, "All of these have a plain ground: of photographs expect less."),
+    ],
+)
+def test_the_forecast_compares_with_the_own_number_of_classes(channels, n_classes, sentence):
+    structure = forecast(3000, (channels, 32, 32), n_classes, 2.0)
+    (line,) = [line for line in structure.expectation.splitlines() if "Guessing" in line]
+    assert line.endswith(sentence)
