@@ -69,6 +69,7 @@ def test_subset_rejects_biased_words_and_draws_ties_again():
     ]  # the first three words are a tie
 
 
+@pytest.mark.system_entropy
 def test_secure_random_has_no_state(monkeypatch):
     source = SecureRandom()
     assert vars(source) == {}
@@ -79,6 +80,7 @@ def test_secure_random_has_no_state(monkeypatch):
     assert len(set(source.words(5).tolist())) == 5
 
 
+@pytest.mark.system_entropy
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings(
     "ignore:.*multi-threaded.*fork.*:DeprecationWarning"
@@ -96,6 +98,7 @@ def test_secure_random_after_fork():
         assert pipe.read() != source.words(4).tobytes()
 
 
+@pytest.mark.system_entropy
 def test_secure_random_adds_entropy_to_every_draw(monkeypatch):
     taken, added = [], []
     add, urandom = ssl.RAND_add, os.urandom

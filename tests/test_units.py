@@ -296,6 +296,7 @@ def test_iid_directions_of_units_need_more_noise_than_of_one_record():
     assert 2.0 < sigma[1] / sigma[0] < 2.2  # sqrt(4), and a little for the tail of S
 
 
+@pytest.mark.system_entropy
 def test_secret_draw_has_no_seed():
     units = [Units.draw(np.repeat(np.arange(50), 4), 1).entries for _ in range(2)]
     assert not torch.equal(*units)

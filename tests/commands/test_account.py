@@ -7,9 +7,8 @@ import pytest
 from factories import account, answer, ledger_of, make_run, refused, untouched
 
 import dpswd.loss
-import dpswd.release
+import dpswd.loss
 from dpswd import GaussianMechanism
-from dpswd._random import SeededRandom
 from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.commands.main import main
 from dpswd.errors import PrivacyWarning
@@ -172,13 +171,6 @@ SMALL = (
 BLOCKS = [*SMALL, *"--statistic quantiles --n-quantiles 3 --sigma 0.15 --trials 300".split()]
 
 
-@pytest.fixture
-def seeded(monkeypatch):
-    source = SeededRandom(5)
-    monkeypatch.setattr(dpswd.release, "random_source", lambda _seed=None: source)
-
-
-@pytest.mark.usefixtures("seeded")
 def test_audit(capsys, monkeypatch):
     result = answer(capsys, *BLOCKS)
     assert (result["passed"], result["trials"], result["confidence"]) == (True, 300, 0.99)
