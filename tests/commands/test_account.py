@@ -7,7 +7,6 @@ import pytest
 from factories import account, answer, ledger_of, make_run, refused, untouched
 
 import dpswd.loss
-import dpswd.loss
 from dpswd import GaussianMechanism
 from dpswd.accounting.ledger import HANDED_OVER
 from dpswd.commands.main import main
