@@ -14,6 +14,9 @@ from dpswd.errors import InputError
 if TYPE_CHECKING:
     from dpswd.mechanism import ProjectionMechanism
 
+# Significant digits of epsilon, mu and sigma.
+_DIGITS = 6
+
 _EMPTY_CURVE = (
     "The trade-off curve is empty: no test of these releases has both error rates above 1e-10, so "
     "mu is not stated."
@@ -174,20 +177,28 @@ def run(arguments: Namespace) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"sigma    {result['sigma']:.6g}")
+    """Print a result; epsilon, mu and sigma are rounded up.
+
+    A sigma that is copied from the screen then costs no more than the epsilon beside it.
+    """
+    from dpswd.accounting.rounding import round_up
+
+    print(f"sigma    {round_up(result['sigma'], _DIGITS):.{_DIGITS}g}")
     if result["epsilon"] is not None:
-        print(f"epsilon  {result['epsilon']:.6g}   at delta {result['delta']:g}")
+        epsilon = round_up(result["epsilon"], _DIGITS)
+        print(f"epsilon  {epsilon:.{_DIGITS}g}   at delta {result['delta']:g}")
     by_accountant = []
     for name, epsilon in result["epsilon_by_accountant"].items():
         if epsilon is not None:
-            by_accountant.append(f"{epsilon:.6g} by {name}")
+            by_accountant.append(f"{round_up(epsilon, _DIGITS):.{_DIGITS}g} by {name}")
     if by_accountant:
         print(f"epsilon  {', '.join(by_accountant)}")
     if result["mu"] is None:
         print("mu       none")
     else:
+        mu = round_up(result["mu"], _DIGITS)
         print(
-            f"mu       {result['mu']:.5g}   an attacker's error rates differ from those of mu by "
+            f"mu       {mu:.{_DIGITS}g}   an attacker's error rates differ from those of mu by "
             f"at most {result['regret']:.2g} (the regret)"
         )
     soundness = "NOT SOUND: epsilon and mu are not proven"

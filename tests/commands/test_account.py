@@ -9,6 +9,8 @@ from factories import account, answer, ledger_of, make_run, refused, untouched
 import dpswd.loss
 from dpswd import GaussianMechanism
 from dpswd.accounting.ledger import HANDED_OVER
+from dpswd.accounting.rounding import round_up
+from dpswd.commands.account import show
 from dpswd.commands.main import main
 from dpswd.errors import PrivacyWarning
 
@@ -51,9 +53,8 @@ def test_account(capsys):
     by_accountant = result["epsilon_by_accountant"]
     assert by_accountant["pld"] == result["epsilon"] < by_accountant["rdp"]
     assert by_rdp["epsilon_by_accountant"]["rdp"] == by_rdp["epsilon"]
-    assert f"{by_accountant['rdp']:.6g} by rdp" in printed(
-        capsys, "account", *MNIST, "--delta", "1e-5"
-    )
+    text = printed(capsys, "account", *MNIST, "--delta", "1e-5")
+    assert f"{round_up(by_accountant['rdp'], 6):.6g} by rdp" in text
     clt = answer(
         capsys,
         "account",
@@ -268,3 +269,25 @@ def test_report(tmp_path, capsys):
     assert printed(capsys, "report", handed).startswith(
         "CONDITIONAL: The records were handed over by the caller"
     )
+
+
+def test_numbers_on_the_screen_are_rounded_up(capsys):
+    result = {
+        "sigma": 1.2345611,
+        "epsilon": 0.98765411,
+        "delta": 1e-5,
+        "epsilon_by_accountant": {"pld": 0.98765411, "rdp": None},
+        "mu": 2.00000001,
+        "regret": 0.0,
+        "sound": True,
+        "accountant": "pld",
+        "bound": "exact",
+        "caveats": [],
+        "assumptions": [],
+    }
+    show(result)
+    out = capsys.readouterr().out
+    assert "sigma    1.23457\n" in out
+    assert "epsilon  0.987655   at delta 1e-05\n" in out
+    assert "epsilon  0.987655 by pld\n" in out
+    assert "mu       2.00001  " in out
