@@ -20,8 +20,10 @@ __all__ = ["ConvGenerator", "ShuffleGenerator", "TransposedGenerator"]
 class ConvGenerator(Generator):
     """Image generator of two linear layers and two upsampled convolutions.
 
-    The layers are those of Harder2021. With the defaults they have the sizes of
-    Rakotomamonjy2021, Table 3, and 167,161 parameters.
+    The layers have the sizes of those of Harder2021. There is a ReLU after both batch
+    normalisations, where the network of Harder2021 has one after the first only and aligned
+    corners in its upsampling. With the defaults the sizes are those of Rakotomamonjy2021, Table 3,
+    with 167,161 parameters.
 
     Args:
         sample_shape: (channels, height, width).

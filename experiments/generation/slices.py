@@ -7,7 +7,7 @@ A cell makes the three releases of :class:`dpswd.principal.PrincipalSlices` with
 the network of the shipped config in plain torch, and trains classifiers on 60,000 generated images,
 which are tested on the real test images. ``OUT/slices/cells`` has the finished cells. A control has
 no training: the released means and one normal law of the differences from them. Another network
-draws pixels: the paper's, of Table 3, trained by the same loss from random weights.
+draws pixels: ConvGenerator, trained by the same loss from random weights.
 
 Options were chosen by test accuracies of MNIST at epsilon = 10 and 1 and one seed; nothing was
 chosen on Fashion-MNIST or USPS.
@@ -52,7 +52,7 @@ OF_PIXELS = {"steps": 700, "generated": 1_200, "lr": 2e-3}
 METHODS = {
     "slices": "DP-SWD, slices",
     "start": "start of the slices, no training",
-    "pixels": "DP-SWD, slices, network of Table 3",
+    "pixels": "DP-SWD, slices, ConvGenerator",
 }
 
 
