@@ -32,7 +32,8 @@ The paper prints 2 B R for all four, with TV as the whole L1 norm. The norms are
 .. math:: |\varphi|_{H^1(p)}^2 = \int |\nabla \varphi|^2 p, \qquad
    |\delta|_{H^{-1}(p)} = \min \{ |f|_{L^2(p)} : \mathrm{div}(f p) = \delta \} .
 
-docs/notions.md has the proofs, and that Definition 2 bounds finite changes too.
+docs/notions.md derives the bounds of Theorems 3 and 5 for centred losses, and shows that Definition 2
+bounds finite changes too.
 """  # noqa: E501 - the table has six columns
 
 import itertools
