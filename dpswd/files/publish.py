@@ -20,6 +20,7 @@ import yaml  # type: ignore[import-untyped]
 from dpswd._files import atomic_write, check_new
 from dpswd._memory import MAX_SYNTHETIC
 from dpswd._paths import has_absolute_path
+from dpswd._png import mark_picture
 from dpswd._validate import at_least, choice
 from dpswd.accounting.guarantee import Guarantee
 from dpswd.accounting.ledger import Ledger
@@ -305,8 +306,10 @@ def _write_records(
         write_csv(folder / "data" / "train" / "metadata.csv", header, columns)
         data_files = "data/train/**"
         paths = ["data/train/metadata.csv", "data/train/*"]
+        picture = folder / "samples.png"
         with seeded(int(estimator.random_state or 0)):
-            save_samples(generator, folder / "samples.png")
+            save_samples(generator, picture)
+        mark_picture(picture, estimator.guarantee_.notice, of_releases=True)
     else:
         data_files = "data/train.csv"
         paths = [data_files]
@@ -316,7 +319,9 @@ def _write_records(
         export(folder / data_files, records, labels, layout)
         if layout is not None and layout.columns is not None:
             values = {"synthetic": layout.numbers(records)}
-            save_columns(folder / "columns.png", values, layout.columns, layout.table)
+            picture = folder / "columns.png"
+            save_columns(picture, values, layout.columns, layout.table)
+            mark_picture(picture, estimator.guarantee_.notice, of_releases=True)
     return Contents.of_records(
         n,
         generator.sample_shape,

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -70,6 +71,24 @@ def test_images_and_metadata(bundle):
         with Image.open(folder / line["file_name"]) as image:
             assert image.size == (8, 8)
     assert sorted(path.name for path in folder.iterdir()) == ["cat", "dog%2Fwolf", "metadata.csv"]
+
+
+def named_rows():
+    generator = np.random.default_rng(1)
+    values = pd.DataFrame(generator.random((80, 2)), columns=["height", "weight"])
+    return PrivateRecords(values, np.arange(80) % 2, classes=[0, 1], bounds=[(0, 1)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("records", "picture"), [(images, "samples.png"), (named_rows, "columns.png")]
+)
+def test_the_report_of_a_bundle_says_that_its_picture_shows_no_private_record(
+    records, picture, tmp_path
+):
+    publish(fit(tmp_path / "run", records()), tmp_path / "bundle")
+    report = (tmp_path / "bundle" / "report.md").read_text()
+    assert f"]({picture})" in report
+    assert "No picture shows a private record." in report
 
 
 def test_card_is_read_by_hubs_and_machines(bundle):
