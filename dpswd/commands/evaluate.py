@@ -76,6 +76,7 @@ def run(arguments: Namespace) -> dict[str, Any]:
     from dpswd.data import benchmark, read_public
     from dpswd.data.benchmarks import benchmark_name, in_order_of
     from dpswd.data.tables import check_target, target_of
+    from dpswd.evaluation.accuracy import check_classifiers
 
     root = arguments.root
     _refuse_synthetic(Path(arguments.test))
@@ -88,6 +89,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
             directory = Path("private") / directory.resolve().name
     if classifier is not None:
         return evaluate_classifier(classifier, arguments, directory=directory, public=public)
+    # Mistakes that need no records are refused before these are read.
+    check_classifiers(arguments.classifiers)
+    _new_files(directory, public=public)
     reading = {
         "root": root,
         "unreadable": arguments.unreadable,
@@ -192,13 +196,7 @@ def evaluate_pair(
     from dpswd.evaluation import WARNING, evaluate, figure
     from dpswd.evaluation.classes import renumbered
 
-    path = directory / "evaluation.json"
-    if not public:
-        refuse_run_directory(directory)
-        path = directory / "private_evaluation.json"
-    picture = path.with_suffix(".png")
-    check_new(path)
-    check_new(picture)
+    path, picture = _new_files(directory, public=public)
     test = real.test or real.train
     train = None
     reference = f"one half of {real.name}"
@@ -240,6 +238,18 @@ def evaluate_pair(
     return {"note": WARNING, "public": public, **result, "files": [str(path), str(picture)]}
 
 
+def _new_files(directory: Path, *, public: bool) -> tuple[Path, Path]:
+    """Return the paths of the JSON file and of the picture, which must not exist."""
+    path = directory / "evaluation.json"
+    if not public:
+        refuse_run_directory(directory)
+        path = directory / "private_evaluation.json"
+    picture = path.with_suffix(".png")
+    check_new(path)
+    check_new(picture)
+    return path, picture
+
+
 def _name_worst_column(fidelity: dict[str, Any], names: Sequence[str]) -> None:
     """Write names in place of the positions of the columns that differ most."""
     for figures in (fidelity, fidelity.get("halves", {})):
@@ -273,7 +283,7 @@ def show(result: dict[str, Any]) -> None:
     if result["majority"] is not None:
         print(f"{'the most frequent class':<22}{result['majority']:>8.1f} %")
     _show_two_sample(result["two_sample"], result.get("propensity"))
-    _show_fidelity(result["fidelity"])
+    _show_fidelity(result["fidelity"], has_classes=result["majority"] is not None)
     if "class_share" in result:
         _show_class_share(result["class_share"], by_person=result.get("by_person", False))
     if result["nearest"] is not None:
@@ -338,7 +348,7 @@ def _show_two_sample(areas: dict[str, float | None], propensity: dict[str, float
         )
 
 
-def _show_fidelity(fidelity: dict[str, Any]) -> None:
+def _show_fidelity(fidelity: dict[str, Any], *, has_classes: bool) -> None:
     """Print the table of distances, beside those of the halves of the real records."""
     halves = fidelity.get("halves", {})
     print(f"{'fidelity':<26}{'synthetic':>10}{'real halves':>13}")
@@ -363,10 +373,8 @@ def _show_fidelity(fidelity: dict[str, Any]) -> None:
         _show_worst_column(fidelity["worst_column"], halves.get("worst_column"))
         _show_worst_pair(fidelity.get("worst_pair"))
     else:
-        print(
-            "The picture has a row of images per class: real ones on the left, synthetic ones on "
-            "the right."
-        )
+        rows = "a row of images per class" if has_classes else "one row of images"
+        print(f"The picture has {rows}: real ones on the left, synthetic ones on the right.")
 
 
 def _show_worst_column(worst: dict[str, Any], of_halves: dict[str, Any] | None) -> None:

@@ -18,6 +18,7 @@ from dpswd.errors import InputError
 from dpswd.evaluation.accuracy import (
     IMAGE_CLASSIFIERS,
     ROW_CLASSIFIERS,
+    check_classifiers,
     scores,
     scores_of_halves,
 )
@@ -81,8 +82,8 @@ def evaluate(
         words what these figures mean (:func:`~dpswd.evaluation.in_words.verdict`).
 
     Raises:
-        InputError: If the shapes differ, a classifier is unknown, or there are fewer than 2
-            synthetic or test records.
+        InputError: If the shapes differ, a classifier is unknown or does not suit the records, or
+            there are fewer than 2 synthetic or test records.
 
     Example:
         >>> import torch
@@ -104,6 +105,7 @@ def evaluate(
     test = _shuffled(test, seed=0)
     synthetic = _shuffled(synthetic, seed=1)
     is_image = len(shape) == 3
+    check_classifiers(classifiers, is_image=is_image)
     if not classes:
         classifiers = ()
     elif not classifiers:

@@ -5,7 +5,7 @@ The settings are fixed, and the same for synthetic and real training records.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,13 @@ from dpswd.errors import InputError
 from dpswd.networks.classifiers import SmallCNN
 from dpswd.records import Records
 
-__all__ = ["IMAGE_CLASSIFIERS", "ROW_CLASSIFIERS", "scores", "scores_of_halves"]
+__all__ = [
+    "IMAGE_CLASSIFIERS",
+    "ROW_CLASSIFIERS",
+    "check_classifiers",
+    "scores",
+    "scores_of_halves",
+]
 
 # Makes a network from the numbers of channels and of outputs.
 Network = Callable[[int, int], nn.Module]
@@ -40,6 +46,8 @@ _MODELS = {
     "mlp": MLPClassifier((100,), max_iter=20, random_state=0),
     "boosting": HistGradientBoostingClassifier(random_state=0),
 }
+
+_NETWORK_OF_ROWS = "Expected images for a network (cnn), got rows; choose another classifier."
 
 # A network passes this often over up to 20,000 images, and less often over more, so that the
 # number of its steps is bounded.
@@ -102,6 +110,22 @@ def scores_of_halves(
     return _scores_of(np.concatenate(probabilities), truth) | {"n_train": len(one)}
 
 
+def check_classifiers(names: Sequence[str] | None, *, is_image: bool = True) -> None:
+    """Refuse classifiers that are unknown, or that do not suit the records.
+
+    Args:
+        names: Names of the classifiers; ``None`` for the default ones.
+        is_image: Whether the records are images, as a network needs.
+
+    Raises:
+        InputError: If a classifier is refused.
+    """
+    for name in names or ():
+        choice((*_MODELS, "cnn"), classifiers=name)
+        if name == "cnn" and not is_image:
+            raise InputError(_NETWORK_OF_ROWS)
+
+
 def _scores_of(probabilities: Array, truth: Array) -> dict[str, Any]:
     """Return accuracies and AUC of probabilities (n, C) for true classes (n,)."""
     predictions = probabilities.argmax(1)
@@ -140,9 +164,7 @@ def _probabilities(
     network = SmallCNN if classifier == "cnn" else classifier
     if not isinstance(network, str):
         if not is_image:
-            raise InputError(
-                "Expected images for a network (cnn), got rows; choose another classifier."
-            )
+            raise InputError(_NETWORK_OF_ROWS)
         of_network = _network_probabilities(network, train, test)
         probabilities[:, known_classes] = of_network[:, known_classes]
         return probabilities

@@ -33,6 +33,11 @@ _LEAST_VARIETY = 0.5
 # held out.
 _COPIES = 0.2
 
+_LIMITS_OF_ROWS = (
+    "Do not rely on a single row, whose cells may contradict each other, or on a single "
+    "correlation, which may be noise."
+)
+
 
 def verdict(
     result: dict[str, Any], *, n_classes: int, is_image: bool, is_grey: bool = False
@@ -72,7 +77,8 @@ def verdict(
         gain = real_accuracy - guessing
         if gain >= _LEAST_GAIN:
             part = (accuracy - guessing) / gain
-    areas = [area for area in result["two_sample"].values() if area is not None]
+    # The areas are compared as they are printed, so that both agree.
+    areas = [round(area, 2) for area in result["two_sample"].values() if area is not None]
     is_recognised = max(areas, default=0.0) >= _NEARLY_ALWAYS
     lacks_variety = _lacks_variety(result["fidelity"])
     sentences = []
@@ -96,7 +102,10 @@ def verdict(
         n_synthetic = max((row["n_train"] for row in result["rows"]), default=0)
         draws_more = n_synthetic < _FEW and not is_recognised
         remedies = _remedies(draws_more, n_classes, is_image, is_grey)
-        sentences.append(_advice(is_weak, differs, is_image, remedies))
+        if part is None:
+            sentences.append(_advice_without_gain(differs, is_image))
+        else:
+            sentences.append(_advice(is_weak, differs, is_image, remedies))
     return " ".join(sentences)
 
 
@@ -197,15 +206,33 @@ def _advice(is_weak: bool, differs: bool, is_image: bool, remedies: str) -> str:
     if is_weak:
         return f"What helps: {remedies}."
     if differs:
-        change = "smaller pictures" if is_image else "fewer columns"
         return (
             "Use them to train and to test programs, and not where each of them has to look real. "
-            f"What helps: more records, a larger budget or {change}."
+            f"{_against_differences(is_image)}"
         )
     use = "Use them in place of real records to train and to test programs"
     if is_image:
         return f"{use}; the picture shows whether they look real."
-    return (
-        f"{use}. Do not rely on a single row, whose cells may contradict each other, or on a "
-        "single correlation, which may be noise."
-    )
+    return f"{use}. {_LIMITS_OF_ROWS}"
+
+
+def _advice_without_gain(differs: bool, is_image: bool) -> str:
+    """Return advice where nothing shows that training on the records is worth anything.
+
+    That is so if no classifier was trained, or none on real records that exceeds guessing.
+
+    Args:
+        differs: Whether the records are recognised nearly always, or lack variety.
+        is_image: Whether they are images.
+    """
+    if differs:
+        return _against_differences(is_image)
+    if is_image:
+        return "The picture shows whether they look real."
+    return _LIMITS_OF_ROWS
+
+
+def _against_differences(is_image: bool) -> str:
+    """Return what makes synthetic records resemble real ones more."""
+    change = "smaller pictures" if is_image else "fewer columns"
+    return f"What helps: more records, a larger budget or {change}."

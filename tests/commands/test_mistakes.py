@@ -30,6 +30,8 @@ def folder(tmp_path, monkeypatch):
     Path("old").mkdir()
     shutil.copy(FIXTURES / "generator.pt", "old/generator.pt")
     Path("old/ledger.jsonl").write_text('{"kind": "header"')
+    Path("seen").mkdir()
+    Path("seen/private_evaluation.json").write_text("{}")
     np.savez("old/synthetic.npz", X=np.ones((4, 8, 8)), y=[0, 1, 0, 1])
     return tmp_path
 
@@ -61,6 +63,8 @@ def folder(tmp_path, monkeypatch):
         ("publish old --reseal --out bundle", "got --out, too"),
         ("publish old --reseal --seed 0", "got --seed, too"),
         (f"{ACCOUNT} --sigma 1 --failure-prob 0.1", "--bound exact"),
+        ("evaluate absent absent --classifiers lr", "Expected --classifiers to be one of logreg,"),
+        ("evaluate absent absent --out seen", "seen/private_evaluation.json, which exists; choose"),
         # files of the wrong kind
         ("generate old/generator.pt", "by dpswd sample"),
         ("generate people.xlsx", "save the sheet as .csv"),

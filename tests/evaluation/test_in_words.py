@@ -15,6 +15,7 @@ from dpswd.evaluation.in_words import verdict
 from dpswd.records import Records
 
 DIGITS = benchmark("digits")
+NO_CLASSES = [{"n_classes": 0, "is_image": is_image} for is_image in (False, True)]
 LEARNED = ["next to nothing", "less than half", "most of what", "nearly as much", "learns as much"]
 
 
@@ -57,7 +58,9 @@ def words(is_image=True, is_grey=False, **changes):
             "A classifier learns from these records: the best one is right for 90.0 %",
         ),
         ({"area": 0.6}, "can hardly tell them from real records (AUC 0.60)"),
+        ({"area": 0.602}, "can hardly tell them from real records (AUC 0.60)"),
         ({"area": 0.61}, "often tells"),
+        ({"area": 0.897}, "nearly always tells them from real records (AUC 0.90)"),
         ({"area": 0.9}, "nearly always tells"),
         ({"recall": 0.39}, "less than half of the variety"),
         ({"close": 0.22}, "22% of them look like copies"),
@@ -84,6 +87,17 @@ def test_the_last_sentence_says_what_to_do(changes, image, rows):
     assert rows in words(is_image=False, **changes)
     assert "--shapes" not in words(**changes)  # colour images are no shapes
     assert "picture" not in words(is_image=False, **changes)
+
+
+@pytest.mark.parametrize("area", [0.55, 0.95])
+@pytest.mark.parametrize("is_image", [True, False])
+def test_records_are_praised_for_training_only_where_it_was_measured(is_image, area):
+    of_figures = figures(area=area)
+    without_classifiers = verdict(of_figures | {"rows": [], "real_rows": []}, **NO_CLASSES[is_image])
+    for text in (words(is_image=is_image, accuracy=12.0, real=14.0, area=area), without_classifiers):
+        assert "Use them" not in text
+        assert text.count(". ") >= 1
+    assert "Use them" in words(is_image=is_image, area=area, accuracy=95.0)
 
 
 def test_two_classes_cannot_be_fewer():
