@@ -24,6 +24,8 @@ SCOPE = (
 
 # Share of wrong accusations in the words on mu.
 _FALSE_ALARMS = 1e-3
+# Percentage of the records that an attacker may find, from which on a warning follows.
+_UNPROTECTED_PERCENT = 99.0
 
 _DIGITS = 3  # significant digits of the one line
 _JSON_NAMES = {"relation": "neighboring_relation"}  # of fields with another name in files
@@ -134,11 +136,14 @@ class Guarantee:
         """Return the line, and below it what its words mean.
 
         Example:
+            >>> import textwrap
             >>> guarantee = Guarantee(private=True, sound=True, epsilon=10.0, delta=1e-5, mu=2.0)
-            >>> print(guarantee.in_words())
+            >>> for line in guarantee.in_words().splitlines():
+            ...     print(textwrap.fill(line, 88))
             Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
               replace-one: it limits how well an exchange of one record for another can be noticed.
-              mu: an attacker wrong about 1 in 1,000 other records finds at most 14 % of yours.
+              mu: an attacker who wrongly accuses 1 in 1,000 outsiders finds at most 14 % of your
+            records.
         """
         if self.notice or self.mu is None:
             return self.line()
@@ -147,13 +152,18 @@ class Guarantee:
             counted = "person"
         most = normal_cdf(normal_quantile(_FALSE_ALARMS) + self.mu)
         percent = min(100.0, round_up(100 * float(most), 2))
-        return (
-            f"{self.line()}\n"
+        lines = [
+            self.line(),
             f"  {self.relation}: it limits how well an exchange of one {counted} for another can "
-            "be noticed.\n"
-            f"  mu: an attacker wrong about 1 in 1,000 other {counted}s finds at most "
-            f"{percent:g} % of yours."
-        )
+            "be noticed.",
+            "  mu: an attacker who wrongly accuses 1 in 1,000 outsiders finds at most "
+            f"{percent:g} % of your {counted}s.",
+        ]
+        if percent >= _UNPROTECTED_PERCENT:
+            lines.append(
+                "  Warning: this budget hardly protects anybody; an epsilon of at most 10 is usual."
+            )
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON and for files, without texts that are ``None``."""

@@ -88,6 +88,12 @@ _DESCRIPTIONS = {
     "cell_means": "means of parts of every class",
     "cell_moments": "variety within these parts",
 }
+_DESCRIPTIONS_WITHOUT_CLASSES = {
+    "means": "mean",
+    "moments": "variety",
+    "variances": "variance of every column",
+    "cell_means": "means of parts of the records",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,11 +266,17 @@ class Structure:
         """What is released, in one line."""
         descriptions = []
         for name in self.releases:
-            description = _DESCRIPTIONS[name]
+            description = self._description(name)
             if name == "cell_means" and self.n_rounds > 1:
                 description += f" (in {self.n_rounds} rounds)"
             descriptions.append(description)
         return f"Released with noise: {'; '.join(descriptions)}."
+
+    def _description(self, release: str) -> str:
+        """Return what a release has, in the words of records with classes or without."""
+        if self.n_classes > 1:
+            return _DESCRIPTIONS[release]
+        return _DESCRIPTIONS_WITHOUT_CLASSES.get(release, _DESCRIPTIONS[release])
 
     @property
     def expectation(self) -> str:
@@ -321,6 +333,11 @@ class Structure:
         return f"Expect {kind}"
 
     @property
+    def has_columns_of_classes(self) -> bool:
+        """Whether each of several classes has its own distributions of columns."""
+        return bool(self.own_columns) and self.n_classes > 1
+
+    @property
     def columns_in_words(self) -> str | None:
         """What to expect of single columns; ``None`` without bounds, and for noise."""
         if self.column_signal is None or self.is_noise:
@@ -330,7 +347,7 @@ class Structure:
                 "Single columns have the right mean and spread, and no more: do not rely on their "
                 "categories and limits."
             )
-        if self.own_columns and self.n_classes > 1:
+        if self.has_columns_of_classes:
             return "Single columns have the right distribution in every class."
         return "Single columns have the right distribution over all records."
 
@@ -401,7 +418,7 @@ class Structure:
         Example:
             >>> from dpswd.mixture.forecast import forecast
             >>> forecast(800, (1, 28, 28), n_classes=2, mu=2.0).rarest([720, 80])
-            'Rarest class (80 records, 10%): expect its mean with little variety of its own.'
+            'Rarest class (80 records, 10 %): expect its mean with little variety of its own.'
         """
         smallest = min(sizes)
         fraction = smallest / sum(sizes)
@@ -411,16 +428,18 @@ class Structure:
             expected = "noise in place of its mean"
         elif signal < _VARIETY_SIGNAL:
             expected = "its mean with little variety of its own"
+            if self.has_columns_of_classes:
+                expected += " in combinations of columns"
         else:
             expected = "its mean and variety"
-        count = f"{round(smallest):,} {counted}, {fraction:.0%}"
-        if released:
-            count = f"about {count}"
+        count = f"{round(smallest):,} {counted}"
         if released and fraction * len(sizes) <= LEAST_COUNT:
             # The count may have been raised to the least one, which is then an upper bound.
-            count = f"at most {count.removeprefix('about ')}"
+            count = f"at most {count} by the noisy counts"
             expected = f"{expected} or less"
-        return f"Rarest class ({count}): expect {expected}."
+        elif released:
+            count = f"about {count} by the noisy counts"
+        return f"Rarest class ({count}, {100 * fraction:.0f} %): expect {expected}."
 
     def __str__(self) -> str:
         """Return a table of the releases, what public data sets gave, and what to expect."""
@@ -449,7 +468,7 @@ class Structure:
         lines = [f"{'release':<14}{'share':>7}{'signal / noise':>16}"]
         for name, share in self.shares.items():
             ratio = self.signal_to_noise[name]
-            lines.append(f"{name:<14}{share:>7.0%}{ratio:>16.2f}   {_DESCRIPTIONS[name]}")
+            lines.append(f"{name:<14}{share:>7.0%}{ratio:>16.2f}   {self._description(name)}")
         lines.append(
             "share: part of the squared mu of the budget, which adds up over the releases."
         )

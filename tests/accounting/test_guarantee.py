@@ -80,3 +80,9 @@ def test_guarantee_of_an_account(seed):
     assert guarantee.private == guarantee.sound == (seed is None)
     assert account.guarantee(None).epsilon is None
     assert PrivacyAccountant().guarantee(1e-5).epsilon == 0
+
+
+@pytest.mark.parametrize(("mu", "warns"), [(2.0, False), (5.0, False), (5.6, True), (15.0, True)])
+def test_a_budget_that_protects_hardly_anybody_is_named(mu, warns):
+    text = dataclasses.replace(SOUND, mu=mu).in_words()
+    assert ("Warning: this budget hardly protects anybody" in text) == warns

@@ -554,7 +554,7 @@ def test_forecast_says_where_its_facts_come_from(capfd, place):
     imbalanced = answer(
         capfd, "forecast", "--shape", "8,8", "--n", "1000", "--class-sizes", "900", "100"
     )
-    assert (imbalanced["n_classes"], "Rarest class (100 records, 10%)" in imbalanced["text"]) == (
+    assert (imbalanced["n_classes"], "Rarest class (100 records, 10 %)" in imbalanced["text"]) == (
         2,
         True,
     )

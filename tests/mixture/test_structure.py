@@ -80,10 +80,25 @@ def test_verdict_asks_for_as_many_records_as_are_needed(shape):
 def test_rarest_promises_what_balanced_classes_of_its_size_are_promised():
     """Chest X-rays, 388 and 3,494 records, at epsilon 10."""
     structure = forecast(3882, IMAGE, 2, 2.0)
-    line = "Rarest class (388 records, 10%): expect its mean with little variety of its own."
+    line = "Rarest class (388 records, 10 %): expect its mean with little variety of its own."
     assert structure.rarest([388, 3494]) == line
     assert structure.rarest([1941, 1941]).endswith("expect its mean and variety.")
     assert "noise" in structure.rarest([3877, 5])
+
+
+def test_rarest_says_that_counts_are_noisy_and_what_it_limits_in_a_table():
+    line = forecast(3882, IMAGE, 2, 2.0).rarest([776, 3106], released=True)
+    assert "(about 776 records by the noisy counts, 20 %)" in line
+    columns = forecast(560, (6,), 2, 2.0, bounded=True)
+    assert columns.columns_in_words.endswith("right distribution in every class.")
+    assert columns.rarest([220, 340]).endswith("of its own in combinations of columns.")
+
+
+def test_releases_of_records_without_classes_do_not_speak_of_classes():
+    for shape in (IMAGE, (6,), (3, 16, 16)):
+        for n in (200, 60_000):
+            assert "class" not in forecast(n, shape, 0, 2.0).releases_in_words
+    assert "mean of every class" in forecast(200, IMAGE, 2, 2.0).releases_in_words  # the control
 
 
 def test_rarest_is_monotone_in_the_size_of_the_class():
@@ -105,7 +120,7 @@ def test_rarest_says_that_a_released_count_may_have_been_raised():
     assert "330 entries" in structure.rarest([3300, 330], counted="entries")
     counted = structure.rarest([3200, 430], released=True)
     assert "at most" not in counted
-    assert "(about 430 records, 12%)" in counted
+    assert "(about 430 records by the noisy counts, 12 %)" in counted
     assert "about" not in structure.rarest([3200, 430])
 
 
