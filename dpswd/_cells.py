@@ -79,7 +79,7 @@ def frame_numbers(X: Any, table: Table) -> Array:
         cells[name] = []
         if name not in table.left_out:
             cells[name] = python_cells(X[name].tolist, name, "X")
-    return table.numbers(cells, "X", first_line=0)
+    return table.numbers(cells, "X", first_line=0, is_frame=True)
 
 
 def python_cells(convert: Callable[[], list[Any]], name: str, data: str) -> list[Any]:

@@ -127,6 +127,8 @@ def test_a_cell_that_does_not_fit_is_named_by_its_line_without_its_value(
         ({"kind": "nominal", "categories": "x|x"}, "a repeated one"),
         ({"kind": "number", "low": 0, "high": 1}, "kind of column a out of"),
         ({"kind": "nominl"}, r"got 'nominl'; did you mean nominal\?"),
+        ({"kind": "nominal", "categries": ["a"]}, r"'categries'; did you mean categories\?"),
+        ({"kind": "date", "low": "01.01.2023", "high": "2024-01-01"}, "as in 2023-01-31"),
         ({"kind": "text"}, "got 'text'; columns of text are nominal"),
         ({"low": 1, "high": 0}, "low < high"),
         ({"kind": "date", "low": "yesterday", "high": "2020-01-01"}, "low < high"),
@@ -161,6 +163,12 @@ def test_names_that_differ_are_refused(tmp_path):
     )
     with pytest.raises(InputError, match=message.replace("(1)", r"\(1\)")):
         read(path, columns={"patient": {"kind": "identifier"}, "height": {"low": 0, "high": 1}})
+    without_dates = {name: facts for name, facts in FACTS.items() if name != "admitted"}
+    with pytest.raises(InputError, match=r"as in admitted: {kind: integer.*name it by target="):
+        read(path, columns=without_dates)
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="pass it as y"):
+        PrivateRecords(pd.read_csv(path), columns=without_dates)
     with pytest.raises(InputError, match="both"):
         read(path, columns=FACTS, bounds=[(0, 1)] * 6)
     with pytest.raises(InputError, match="a DataFrame"):

@@ -187,7 +187,8 @@ class Column:
                 f"low={self.low}, high={self.high}; state what its cells can be."
             )
         if not 0 < width < math.inf:
-            expected = {"date": " as dates in ISO format", "datetime": " as dates in ISO format"}
+            of_dates = " as dates in ISO format (as in 2023-01-31)"
+            expected = {"date": of_dates, "datetime": of_dates}
             expected["integer"] = " as whole numbers"
             raise InputError(
                 f"Expected low < high{expected.get(self.kind, '')} of the {self.kind} column "
@@ -498,9 +499,35 @@ class Column:
         """
         if self.has_categories:
             return np.zeros(len(numbers), dtype=bool)
+        return self._are_near(numbers, self._first) | self._are_near(numbers, self._last)
+
+    def _are_near(self, numbers: NDArray[Any], bound: float) -> NDArray[np.bool_]:
+        """Return which numbers (n,) are a bound, but for rounding."""
         tolerance = _ROUNDING * (self._last - self._first)
-        is_low = np.abs(numbers - self._first) <= tolerance
-        return np.asarray(is_low | (np.abs(numbers - self._last) <= tolerance))
+        return np.asarray(np.abs(numbers - bound) <= tolerance)
+
+    def parts_at_bounds(self, numbers: NDArray[Any]) -> dict[str, float]:
+        """Return the parts of the numbers (n,) that are at each bound, of cells that have a value.
+
+        The result is empty for categories, and where no cell has a value.
+
+        Example:
+            >>> age = Column(name="age", kind="integer", low=0, high=50)
+            >>> age.parts_at_bounds(age.numbers([30, 60, 90, 50], "people"))
+            {'low': 0.0, 'high': 0.75}
+        """
+        present = numbers[~self.are_missing(numbers)]
+        if self.has_categories or not len(present):
+            return {}
+        return {
+            "low": float(self._are_near(present, self._first).mean()),
+            "high": float(self._are_near(present, self._last).mean()),
+        }
+
+    @property
+    def has_two_values(self) -> bool:
+        """Whether the facts of the column permit two values besides a missing one."""
+        return self.kind != "numeric" and self._last - self._first == 1
 
     def are_other(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which numbers (n,) stand for ``other``, a cell in no category.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,12 @@ class Table:
         return [column.number_kind for column in self.included]
 
     def numbers(
-        self, cells: Mapping[Any, Any], data: str, first_line: int = 1
+        self,
+        cells: Mapping[Any, Any],
+        data: str,
+        first_line: int = 1,
+        *,
+        is_frame: bool = False,
     ) -> NDArray[np.float64]:
         """Return the numbers (n, d) of the cells of a table.
 
@@ -115,6 +121,7 @@ class Table:
             cells: Cells (n,) of each column by its name.
             data: Name of the table, for messages.
             first_line: Number of the line of the first record, for messages.
+            is_frame: Whether the table is an argument of Python, and no file.
 
         Raises:
             InputError: If the table has other columns, or a cell does not fit.
@@ -123,7 +130,7 @@ class Table:
         unknown = [str(name) for name in cells if str(name) not in known]
         absent = [name for name in self.names if name not in cells]
         if absent or unknown:
-            raise _other_columns(data, absent, unknown)
+            raise _other_columns(data, absent, unknown, is_frame=is_frame)
         numbers = [column.numbers(cells[column.name], data, first_line) for column in self.included]
         return np.stack(numbers, axis=1)
 
@@ -170,30 +177,42 @@ class Table:
         return self.included[position].as_text(cells)
 
 
-def _other_columns(data: str, absent: Sequence[str], unknown: Sequence[str]) -> InputError:
+def _other_columns(
+    data: str, absent: Sequence[str], unknown: Sequence[str], *, is_frame: bool
+) -> InputError:
     """Return the error of a table that has other columns than the facts.
 
     Args:
         data: Name of the table.
         absent: Columns of the facts that the table lacks.
         unknown: Columns of the table that the facts lack.
+        is_frame: Whether the table is an argument of Python, whose classes are no column of it.
     """
     differences = []
-    remedies = ["correct the names"]
+    remedies = []
+    if absent and unknown:
+        remedies.append("correct the names")
     if absent:
         differences.append(f"lacks {', '.join(absent)}")
         remedies.append("delete the facts of a column that the table lacks")
     if unknown:
         differences.append(f"has {', '.join(unknown)}, which the facts do not have")
+        name = unknown[0]
         remedies.append(
-            "add the column to the facts of columns= (--columns), with kind identifier to leave it "
-            "out"
+            f"add to columns= (--columns) its facts, as in {name}: {{kind: integer, low: 0, high: "
+            "120}"
         )
-        remedies.append("name the column of the classes by target= (--target), or pass it as y")
-    numbered = [f"({number}) {remedy}" for number, remedy in enumerate(remedies, 1)]
+        remedies.append(f"leave it out by {name}: {{kind: identifier}}")
+        remedies.append(
+            "pass it as y" if is_frame else "name it by target= (--target) if it has the classes"
+        )
+    remedy = remedies[0]
+    if len(remedies) > 1:
+        numbered = [f"({number}) {text}" for number, text in enumerate(remedies, 1)]
+        remedy = f"do one of these: {', '.join(numbered)}"
     return InputError(
         f"Expected the columns of the facts in {data}, got a table that "
-        f"{', and '.join(differences)}; do one of these: {', '.join(numbered)}."
+        f"{', and '.join(differences)}; {remedy}."
     )
 
 
@@ -219,16 +238,30 @@ def read_columns(path: str | Path) -> Table:
     return Table.of(path)
 
 
+def _closest_fact(fact: Any, known: Sequence[str]) -> str:
+    """Return what to do about an unknown fact: the known one that resembles it."""
+    similar = get_close_matches(str(fact).lower(), known, n=1)
+    if similar:
+        return f"did you mean {similar[0]}?"
+    return "leave it out"
+
+
 def _column(name: str, entry: Any) -> Column:
     """Return a column with facts from a dictionary or a file."""
     if isinstance(entry, Column):
         return entry
     known = [field.name for field in fields(Column) if field.name != "name"]
-    if not isinstance(entry, Mapping) or not set(entry) <= {*known, "draft"}:
+    if not isinstance(entry, Mapping):
         raise InputError(
             f"Expected facts out of {', '.join(known)} of column {name}, got {entry!r}; correct "
             "them, as in low: 0 and high: 120."
         )
+    for fact in entry:
+        if fact not in (*known, "draft"):
+            raise InputError(
+                f"Expected facts out of {', '.join(known)} of column {name}, got {fact!r}; "
+                f"{_closest_fact(fact, known)}."
+            )
     options = dict(entry)
     if FROM_TEXT["draft"](name, options.pop("draft", False)):
         raise InputError(

@@ -29,8 +29,9 @@ _FEWEST_NUMBERS = 10
 _HEADER = f"""\
 # Facts of the columns, for dpswd generate --columns. A column with draft: true has facts that were
 # read from the records: they are PRIVATE. Correct them by what you know without the records, then
-# delete the line draft: true. Facts are the bounds low and high, the categories of a cell (every
-# other cell counts as other), whether it may be missing, its decimals, and the kind:
+# delete the line draft: true. Facts are the bounds low and high, the categories of a cell (another
+# cell counts as other in a nominal column, and is refused in a binary one), whether it may be
+# missing, its decimals, and the kind:
 # {", ".join(COLUMN_KINDS)}.
 """
 # Formats of dates that a draft knows, ISO first.

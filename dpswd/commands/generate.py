@@ -25,14 +25,18 @@ from dpswd.commands._options import (
 from dpswd.commands.configs import FACTS, JITTER, KEYS
 
 if TYPE_CHECKING:
+    from dpswd._layout import Array
     from dpswd.columns import Table
     from dpswd.estimators.generator import PrivateGenerator
     from dpswd.records import PrivateRecords
 
 _N_NEXT = 10_000  # records in the command that is shown as the next one
-# Synthetic records in which a column that is mostly `other` is noticed, and this part of them.
+# Synthetic records in which a column that is mostly `other`, or at a bound, is noticed, and the
+# part of them from which on it is.
 _N_EXAMINED = 1000
 _MOSTLY = 0.5
+# The same part for a column of two values, where one of them may be rare.
+_NEARLY_ALL = 0.99
 _JITTER_HELP = {
     "shift": "each synthetic image is shifted at random by at most this many pixels, from 0 to "
     "half of the shorter side (default: 0); dpswd configs mnist prints values that suit digits",
@@ -121,7 +125,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> dict[str, Any]:
-    from dpswd.data.benchmarks import benchmark_name  # imports torch, which the help does without
+    # These modules import torch, which the help of the command does not need.
+    from dpswd.data.benchmarks import benchmark_name
+    from dpswd.data.folders import check_class_names
 
     at_least(0, seed=arguments.seed)
     if arguments.n is not None:
@@ -131,6 +137,8 @@ def run(arguments: Namespace) -> dict[str, Any]:
         value = getattr(arguments, name)
         if value is not None:
             constants[name] = value
+    if benchmark_name(arguments.data) is None:
+        check_class_names(arguments.data, constants.get("classes"), arguments.root)
     directory = run_directory(
         arguments.out, arguments.data, vars(arguments), resume=arguments.resume
     )
@@ -237,7 +245,9 @@ def generate(
         expectation += f"\n{rarest}"
     notices = []
     if table is not None:
-        notices = _of_other(table) + _mostly_other(estimator, table)
+        synthetic, _ = estimator.sample(_N_EXAMINED, proportions="released")
+        numbers = estimator.generator_.layout.numbers(synthetic)
+        notices = _of_other(table) + _mostly_other(numbers, table) + _at_bounds(numbers, table)
     if records.has_units:
         notices.append(
             "Every person counts alike: shares of classes and distributions are those of persons, "
@@ -278,10 +288,8 @@ def _of_other(table: "Table") -> list[str]:
     return ["A cell outside the stated categories counts as other, and is drawn as other."]
 
 
-def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:
-    """Return a line for each column whose cells are mostly no stated category."""
-    synthetic, _ = estimator.sample(_N_EXAMINED, proportions="released")
-    numbers = estimator.generator_.layout.numbers(synthetic)
+def _mostly_other(numbers: "Array", table: "Table") -> list[str]:
+    """Return a line for each column whose synthetic cells are mostly no stated category."""
     notices = []
     for position, column in enumerate(table.included):
         part = column.are_other(numbers[:, position]).mean()
@@ -291,6 +299,25 @@ def _mostly_other(estimator: "PrivateGenerator", table: "Table") -> list[str]:
                 "for every cell that is no stated category; check how the categories are spelled, "
                 "and whether the budget is large enough (dpswd forecast)."
             )
+    return notices
+
+
+def _at_bounds(numbers: "Array", table: "Table") -> list[str]:
+    """Return a line for each bound at which most synthetic cells of a column are.
+
+    Cells beyond a bound were limited to it, so that wrong bounds show in the synthetic records. A
+    column of two values is named only if nearly all of its cells are equal.
+    """
+    notices = []
+    for position, column in enumerate(table.included):
+        most = _NEARLY_ALL if column.has_two_values else _MOSTLY
+        for side, part in column.parts_at_bounds(numbers[:, position]).items():
+            if part > most:
+                notices.append(
+                    f"Column {column.name}: {part:.0%} of the synthetic cells are at the bound "
+                    f"{side}: {getattr(column, side)}. Unless this value is frequent, check the "
+                    "bounds: every cell beyond them counts as the bound."
+                )
     return notices
 
 

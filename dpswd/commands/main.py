@@ -30,7 +30,7 @@ from dpswd.commands._words import in_options, in_options_of_fit
 from dpswd.errors import DpswdError, InputError, LedgerError, ProcessLostError
 
 COMMANDS = {  # modules of dpswd.commands, and their lines of --help
-    "demo": "make and evaluate synthetic digits, in half a minute",
+    "demo": "make and evaluate synthetic digits, in about a minute",
     "generate": "make synthetic records, and a generator of more, from a folder, file or benchmark",
     "sample": "draw more synthetic records from generator.pt; costs no privacy",
     "evaluate": "compare synthetic records with real ones, or test a classifier on real records",
@@ -204,6 +204,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        subparser.words = arguments
         if arguments[:1] == [name]:
             _command(name).add_arguments(subparser)
         subparser.add_argument(
@@ -242,7 +243,13 @@ _MISSING = re.compile(r"the following arguments are required: (?P<names>.+)")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that raises instead of exiting."""
+    """Parser that raises instead of exiting.
+
+    Attributes:
+        words: All words of the command line.
+    """
+
+    words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse; refuse unknown words here, where the options of the command are known."""
@@ -275,7 +282,7 @@ class _Parser(argparse.ArgumentParser):
         In ``--classes cats dogs photos``, argparse takes the folder for a class.
         """
         is_option = missing["names"].startswith("-")
-        if "--classes" in self.format_usage() and not is_option:
+        if "--classes" in self.words and not is_option:
             return "write it before --classes, which takes all words behind it"
         return "add what is missing"
 

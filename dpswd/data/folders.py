@@ -26,7 +26,7 @@ from dpswd._progress import with_progress_bar
 from dpswd._public_facts import DO_NOT_REMOVE, taken_from_records
 from dpswd._validate import at_least
 from dpswd.data.pixels import GREY_MODES, silent_decoders, square_pixels
-from dpswd.data.reading import ReadOptions, ReadRecords, report_name
+from dpswd.data.reading import ReadOptions, ReadRecords, find_path, report_name
 from dpswd.errors import InputError
 from dpswd.records import Stored
 
@@ -111,6 +111,35 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
         files=tuple(listing.images),
         unit_names=_unit_names(listing.images, options),
     )
+
+
+def check_class_names(
+    data: str | Path, classes: Sequence[Any] | None, root: str | Path | None
+) -> None:
+    """Refuse a stated class that is nearly the name of a folder, from the list of folders alone.
+
+    Args:
+        data: What :func:`dpswd.data.read` reads; only a folder of images is checked.
+        classes: The stated classes; ``None`` for none.
+        root: Directory of the data sets.
+
+    Raises:
+        InputError: If a class has no folder, and a folder of a similar name is no class.
+    """
+    path = find_path(data, root)
+    if classes is None or path is None or not path.is_dir():
+        return
+    folders = {_composed(entry.name) for entry in path.iterdir() if entry.is_dir()}
+    names = [_composed(str(name)) for name in classes]
+    by_small_letters = {folder.lower(): folder for folder in sorted(folders - {*names})}
+    for name in names:
+        similar = get_close_matches(name.lower(), by_small_letters, n=1)
+        if similar and not (path / name).is_dir():
+            folder = by_small_letters[similar[0]]
+            raise InputError(
+                f"Expected a folder of the class {name!r} in {path}, got none; write the class as "
+                f'its folder is called, "{folder}" in place of "{name}".'
+            )
 
 
 @dataclass(frozen=True)

@@ -383,6 +383,39 @@ def test_facts_that_cut_most_cells_are_named_by_evaluate(table, capsys):
     assert "Column day" not in text
 
 
+def test_bounds_that_cut_most_cells_are_named_by_the_synthetic_records(table, capsys):
+    facts = FACTS_WITHOUT_WARD + "ward: {kind: nominal, categories: [heart, lung, eye]}\n"
+    path = table.parent / "columns.yaml"
+    for changes, expected in (
+        ({}, []),
+        ({"low: 30, high: 200": "low: 0, high: 1"}, ["at the bound high: 1."]),
+        ({"numeric, low: 30, high: 200": "integer, low: 0, high: 1"}, ["at the bound high: 1."]),
+        ({"low: 2021-01-01": "low: 2021-11-01"}, ["at the bound low: 2021-11-01."]),
+    ):
+        text = facts
+        for before, after in changes.items():
+            text = text.replace(before, after)
+        path.write_text(text)
+        number = len(list(table.parent.glob("run*")))
+        assert generate("--out", f"run{number}", "--epsilon", "30") == 0
+        lines = [
+            line for line in capsys.readouterr().out.splitlines() if "check the bounds" in line
+        ]
+        assert len(lines) == len(expected)
+        for line, words in zip(lines, expected, strict=True):
+            assert words in line
+
+
+def test_a_column_without_facts_is_answered_in_words_of_the_command_line(table, capsys):
+    (table.parent / "columns.yaml").write_text(FACTS_WITHOUT_WARD)
+    assert generate("--out", "run") == 2
+    sentence = capsys.readouterr().err
+    assert "has ward, which the facts do not have" in sentence
+    assert "(1) add to --columns its facts, as in ward: {kind: integer" in sentence
+    assert "by ward: {kind: identifier}, (3) name it by --target if" in sentence
+    assert "as y" not in sentence
+
+
 # Cells of one column, in many spellings.
 SPELLINGS = (
     st.integers(-50, 50).map(str),

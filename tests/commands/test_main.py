@@ -40,6 +40,7 @@ ACCOUNT = (
         ),
         ("publish runs/a bundle", "got bundle, which no option takes"),
         ("generate --classes cats dogs photos", "got none; write it before --classes, which takes"),
+        ("generate", "Expected DATA of dpswd generate, got none; add what is missing (dpswd gen"),
         ("verify", "Expected BUNDLE of dpswd verify, got none; add what is missing (dpswd verify"),
         ("calibrate --epsilon 4 --delta 1e-5", "got none; add what is missing (dpswd calibrate"),
         ("generat digits", "got generat; did you mean generate?"),

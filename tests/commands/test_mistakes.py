@@ -65,6 +65,9 @@ def folder(tmp_path, monkeypatch):
         (f"{ACCOUNT} --sigma 1 --failure-prob 0.1", "--bound exact"),
         ("evaluate absent absent --classifiers lr", "Expected --classifiers to be one of logreg,"),
         ("evaluate absent absent --out seen", "seen/private_evaluation.json, which exists; choose"),
+        # a mistyped class goes before the run directory, which exists
+        ("generate photos --classes cast dogs --out old", '"cats" in place of "cast"'),
+        ("generate photos --classes cats dogs --out old", "a directory without a run, got old"),
         # files of the wrong kind
         ("generate old/generator.pt", "by dpswd sample"),
         ("generate people.xlsx", "save the sheet as .csv"),

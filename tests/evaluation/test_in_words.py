@@ -93,8 +93,13 @@ def test_the_last_sentence_says_what_to_do(changes, image, rows):
 @pytest.mark.parametrize("is_image", [True, False])
 def test_records_are_praised_for_training_only_where_it_was_measured(is_image, area):
     of_figures = figures(area=area)
-    without_classifiers = verdict(of_figures | {"rows": [], "real_rows": []}, **NO_CLASSES[is_image])
-    for text in (words(is_image=is_image, accuracy=12.0, real=14.0, area=area), without_classifiers):
+    without_classifiers = verdict(
+        of_figures | {"rows": [], "real_rows": []}, **NO_CLASSES[is_image]
+    )
+    for text in (
+        words(is_image=is_image, accuracy=12.0, real=14.0, area=area),
+        without_classifiers,
+    ):
         assert "Use them" not in text
         assert text.count(". ") >= 1
     assert "Use them" in words(is_image=is_image, area=area, accuracy=95.0)
