@@ -37,7 +37,7 @@ COMMANDS = {  # modules of dpswd.commands, and their lines of --help
     "attack": "try to find out who was in the private records, and compare with the guarantee",
     "adapt": "adapt a classifier from labelled public records to unlabelled private ones",
     "predict": "write the classes of new records, by classifier.pt",
-    "forecast": "say what generate would give; reads no private record and spends nothing",
+    "forecast": "say what generate would give, by number and form of the records; spends nothing",
     "columns": "draft the file in which you state what the cells of a table can be",
     "fit": "train a network from a YAML file, in Lightning",
     "configs": "list the shipped YAML files, or print one",

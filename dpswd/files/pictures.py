@@ -25,8 +25,9 @@ __all__ = ["save_columns", "save_grid", "save_rows", "save_samples"]
 _MIN_SIDE = 56  # of an image in a picture, in pixels; smaller ones are enlarged
 _N_SAMPLES = 10  # images of each class, and rows without classes
 _MAX_COLUMNS = 12  # of a table in a picture
-# Most marks of an axis, and characters of one.
-_MOST_TICKS = 6
+# Most marks of an axis, so many of which are less slanted, and characters of one.
+_MOST_TICKS = 12
+_FEW_TICKS = 6
 _TICK_WIDTH = 12
 _MOST_STEPS = 3  # of the ticks of numbers
 _TITLE_WIDTH = 22  # characters above a histogram
@@ -246,7 +247,7 @@ class _Histogram:
 def _mark_cells(axes: Any, ticks: list[tuple[float, str]]) -> None:
     """Name categories, dates and missing cells on the axis of a column.
 
-    At most six of them are named.
+    At most twelve of them are named.
     """
     if not ticks:
         return
@@ -256,6 +257,8 @@ def _mark_cells(axes: Any, ticks: list[tuple[float, str]]) -> None:
     style: dict[str, Any] = dict(_AS_IT_IS)
     if len(names) > 2 and len("".join(names)) > _TICK_WIDTH:
         style |= {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    if len(names) > _FEW_TICKS:
+        style |= {"rotation": 50, "fontsize": 7}
     axes.set_xticks([number for number, _ in marks], names, **style)
 
 
@@ -339,6 +342,8 @@ def draw_columns(
         _mark_cells(axes, histogram.ticks)
     for axes in all_axes[n_columns:]:
         axes.set_axis_off()
-    if len(parts) > 1:  # the legend covers a part of the histogram
-        all_axes[0].legend(fontsize=10)
+    if len(parts) > 1:
+        handles, labels = all_axes[0].get_legend_handles_labels()
+        place = "outside upper center"  # where it covers no histogram
+        picture.legend(handles, labels, loc=place, ncols=len(parts), fontsize=10)
     return picture

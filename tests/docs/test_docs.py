@@ -183,7 +183,8 @@ def desk(tmp_path, monkeypatch):
                 f"scans/{i}.png": scan,
             },
         )
-    (tmp_path / "people.csv").write_text("\n".join(people) + "\n")
+    for name in ("people.csv", "held_out.csv"):
+        (tmp_path / name).write_text("\n".join(people) + "\n")
     (tmp_path / "columns.yaml").write_text(
         "age: {kind: integer, low: 0, high: 120}\n"
         "height: {low: 100, high: 230, decimals: 1}\n"

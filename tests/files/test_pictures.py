@@ -167,3 +167,15 @@ def test_dollar_signs_in_names_of_columns_and_categories_are_no_formulas(tmp_pat
     assert axes.get_title() == "price_$_per_$"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["$_$", "$^$", "other"]
     save_columns(tmp_path / "columns.png", {"synthetic": rows}, table.names, table)
+
+
+def test_all_of_a_few_categories_are_named_and_the_legend_covers_no_histogram():
+    wards = [f"ward {number}" for number in range(9)]
+    table = Table.of({"ward": {"kind": "nominal", "categories": wards}})
+    numbers = np.arange(10)[:, None]
+    figure = draw_columns({"real": numbers, "synthetic": numbers}, ["ward"], table)
+    FigureCanvasAgg(figure).draw()
+    (axes,) = [axes for axes in figure.axes if axes.axison]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [*wards, "other"]
+    (legend,) = figure.legends
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
