@@ -507,9 +507,10 @@ class Column:
         return np.asarray(np.abs(numbers - bound) <= tolerance)
 
     def parts_at_bounds(self, numbers: NDArray[Any]) -> dict[str, float]:
-        """Return the parts of the numbers (n,) that are at each bound, of cells that have a value.
+        """Return the parts of the numbers (n,) that are at each bound.
 
-        The result is empty for categories, and where no cell has a value.
+        Missing cells do not count. The result is empty for categories, and where no cell has a
+        value.
 
         Example:
             >>> age = Column(name="age", kind="integer", low=0, high=50)

@@ -289,7 +289,7 @@ def _of_other(table: "Table") -> list[str]:
 
 
 def _mostly_other(numbers: "Array", table: "Table") -> list[str]:
-    """Return a line for each column whose synthetic cells are mostly no stated category."""
+    """Return a line for each column whose cells are mostly no stated category."""
     notices = []
     for position, column in enumerate(table.included):
         part = column.are_other(numbers[:, position]).mean()

@@ -116,7 +116,9 @@ def read_images(path: Path, options: ReadOptions) -> ReadRecords:
 def check_class_names(
     data: str | Path, classes: Sequence[Any] | None, root: str | Path | None
 ) -> None:
-    """Refuse a stated class that is nearly the name of a folder, from the list of folders alone.
+    """Refuse a stated class that is nearly the name of a folder.
+
+    Only the list of folders is read, which is public.
 
     Args:
         data: What :func:`dpswd.data.read` reads; only a folder of images is checked.

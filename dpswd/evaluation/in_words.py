@@ -217,9 +217,9 @@ def _advice(is_weak: bool, differs: bool, is_image: bool, remedies: str) -> str:
 
 
 def _advice_without_gain(differs: bool, is_image: bool) -> str:
-    """Return advice where nothing shows that training on the records is worth anything.
+    """Return advice where no gain by training on real records was measured.
 
-    That is so if no classifier was trained, or none on real records that exceeds guessing.
+    No classifier was trained then, or none on real records that exceeds guessing.
 
     Args:
         differs: Whether the records are recognised nearly always, or lack variety.

@@ -189,3 +189,17 @@ def test_the_command_prints_the_verdict_of_a_table(tmp_path, monkeypatch, capfd)
     text = answer(capfd, *arguments, "--out", "one")["verdict"]
     assert main([*arguments, "--out", "two"]) == 0
     assert f"In words: {text}" in capfd.readouterr().out
+
+
+def test_images_without_classes_are_shown_in_one_row_and_copies_are_put_plainly(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for name in ("made", "real"):
+        np.savez(f"{name}.npz", images=random.random((60, 8, 8)))
+    assert main(["evaluate", "made.npz", "real.npz"]) == 0
+    text = capfd.readouterr().out
+    assert "The picture has one row of images: real ones on the left" in text
+    assert "% means copies of one half of real. Copies of other records" in text
+    assert "per class" not in text
