@@ -41,6 +41,8 @@ MIN_CLASSES = 2
 # Integers up to this one are taken as classes where no classes are stated. A column of numbers
 # that is no column of classes would otherwise become a class per value.
 _MAX_INTEGER_CLASSES = 10_000
+# Classes that a message lists.
+_MOST_LISTED = 12
 # The same for names, of which each has to occur.
 _MAX_NAMED_CLASSES = 100
 
@@ -156,18 +158,21 @@ def as_classes(classes: Iterable[Any], *, min_classes: int = MIN_CLASSES) -> lis
 def labels_from_one(n_classes: int) -> str:
     """Return a clause about labels 1 to C, for a message about one class too many.
 
-    Without stated classes, the classes are 0 to the largest label, even if no label is 0.
+    Without stated classes, the classes are 0 to the largest label, even if no label is 0. Whether
+    one is 0 is private, so that the clause does not say it.
 
     Args:
         n_classes: Number of classes that were expected.
 
     Example:
-        >>> labels_from_one(10)
-        '; or, if the labels are 1 to 10, state them by classes= (--classes), the list of them'
+        >>> labels_from_one(3)
+        'if the labels are 1 to 3, pass classes=[1, 2, 3] (--data.classes "[1, 2, 3]")'
     """
+    classes = str(list(range(1, n_classes + 1)))
+    if n_classes > _MOST_LISTED:
+        classes = f"[1, 2, ..., {n_classes}]"
     return (
-        f"; or, if the labels are 1 to {n_classes}, state them by classes= (--classes), the list "
-        "of them"
+        f'if the labels are 1 to {n_classes}, pass classes={classes} (--data.classes "{classes}")'
     )
 
 

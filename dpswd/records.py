@@ -544,7 +544,7 @@ def check_n_classes(records: PrivateRecords, n_classes: int, owner: str) -> None
         )
     remedy = f"set n_classes={records.n_classes}"
     if records.n_classes == n_classes + 1:
-        remedy += labels_from_one(n_classes)
+        remedy = f"{labels_from_one(n_classes)}; otherwise, {remedy}"
     raise InputError(
         f"Expected n_classes={records.n_classes} of {owner}, as the records, got {n_classes}; "
         f"{remedy}."

@@ -534,6 +534,8 @@ class RunBudget(Recorder):
         public_facts: dict[str, Any] = {}
         if setting.public_facts is not None:
             public_facts = setting.public_facts.to_dict()
+        if setting.records is not None and setting.records.taken:
+            public_facts["taken"] = list(setting.records.taken)
         return {
             "run": secrets.token_hex(8),  # two runs of one plan have different ledgers
             "version": __version__,

@@ -19,7 +19,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="directory of a run, its ledger.jsonl, or a shared ledger",
     )
     create = actions.add_parser(
-        "create", help="create a ledger that several runs share, for their option --shared-ledger"
+        "create",
+        help="create a ledger that several runs share, for their option --shared-ledger (dpswd "
+        "fit: --privacy.shared_ledger)",
     )
     create.add_argument("path", metavar="PATH", type=Path, help="the new file")
     create.add_argument("--epsilon", type=float, required=True, help="budget of all runs together")

@@ -50,8 +50,9 @@ _COPIED = (LEDGER, PRIVACY)
 # What to do with a run that wrote no file of a network.
 _OF_OWN_NETWORKS = (
     "publish needs a network of this library, which the callback GeneratorFile or ClassifierFile "
-    "writes at the end of dpswd fit. For a network of your own, publish the records that you draw "
-    "from checkpoints/last.ckpt, with report.html, privacy.json and ledger.jsonl."
+    "writes at the end of dpswd fit. For a generator of your own, publish the records that you "
+    "draw, and for an encoder and a classifier of your own their weights, both from "
+    "checkpoints/last.ckpt, with report.html, privacy.json and ledger.jsonl."
 )
 
 # Images of a bundle, each of which is a file, unless another number is stated.

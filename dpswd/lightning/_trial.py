@@ -58,11 +58,14 @@ def trial(module: nn.Module, purpose: str, remedy: str = "") -> Iterator[None]:
         ) from error
 
 
-def check_shape_of(values: Tensor, shape: tuple[int, ...], name: str, remedy: str) -> None:
+def check_shape_of(
+    values: Tensor, n_rows: int, shape: tuple[int, ...], name: str, remedy: str
+) -> None:
     """Raise an InputError unless a batch (n, ``*shape``) was computed.
 
     Args:
         values: What was computed.
+        n_rows: Number n of entries that it was computed from.
         shape: Shape of one entry of the batch.
         name: What it is, and by whom it is computed.
         remedy: What to do.
@@ -71,4 +74,9 @@ def check_shape_of(values: Tensor, shape: tuple[int, ...], name: str, remedy: st
         raise InputError(
             f"Expected {name} of shape (n, {', '.join(map(str, shape))}), got "
             f"{tuple(values.shape)}; {remedy}."
+        )
+    if len(values) != n_rows:
+        raise InputError(
+            f"Expected {n_rows} {name}, of a batch of {n_rows}, got {len(values)}; return one for "
+            "each entry of the batch."
         )

@@ -41,6 +41,7 @@ from dpswd.features.frequencies import DCT
 from dpswd.features.maps import FeatureMap, Flatten
 from dpswd.lightning._trial import check_shape_of, trial
 from dpswd.lightning.adaptation_data import AdaptationData, check_classes
+from dpswd.lightning.budget import required_budget
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, warm_up_and_cosine, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss
@@ -193,8 +194,22 @@ class AdaptationModule(KeepsRelease):
         else:
             self.criterion.remedy_of_long_rows = self.space.remedy_of_long_rows
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the last release; refuse to resume a run that has compared something else."""
+        super().on_load_checkpoint(checkpoint)
+        before = checkpoint.get("hyper_parameters", {}).get("align", self.align)
+        if self.criterion is not None and before != self.align:
+            raise InputError(
+                f"Expected align={before!r} as in the checkpoint, got {self.align!r}; resume with "
+                "the settings of that run."
+            )
+
     def on_fit_start(self) -> None:
-        """Refuse networks that do not fit the data module, before a file is written."""
+        """Refuse networks that do not fit the data module, before a file is written.
+
+        A trainer without a budget is refused, too.
+        """
+        required_budget(self.trainer)
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, AdaptationData):
             return
@@ -202,7 +217,7 @@ class AdaptationModule(KeepsRelease):
         with trial(self, "scores of the classes of the source"):
             name = f"scores from {type(self.classifier).__name__}"
             remedy = "give it an output for each class of the source"
-            check_shape_of(scores, data.class_names.shape, name, remedy)
+            check_shape_of(scores, _N_TRIED, data.class_names.shape, name, remedy)
 
     def _tried_scores(self, records: Tensor) -> Tensor:
         """Return scores of public source records; refuse networks that do not fit."""
@@ -218,10 +233,12 @@ class AdaptationModule(KeepsRelease):
             features = self.encoder(adapted)
             if self.features is not None:
                 name = f"features from {type(self.encoder).__name__}"
-                check_shape_of(features, (self.features.dim,), name, "set its attribute dim")
+                dim = self.features.dim
+                check_shape_of(features, len(records), (dim,), name, "set its attribute dim")
             if self.space is not None:
                 name = f"rows from {type(self.space).__name__}"
-                check_shape_of(self.space(adapted), (self.space.dim,), name, "set its dim")
+                rows = self.space(adapted)
+                check_shape_of(rows, len(records), (self.space.dim,), name, "set its dim")
         width = tuple(features.shape[1:])
         with trial(
             self,
@@ -330,10 +347,15 @@ class AdaptationModule(KeepsRelease):
         with trial(self, f"{name} for the source's classes"):
             largest = int(classes.max())
             if scores.shape[1] <= largest:
+                remedy = "give it an output for each class of the source"
+                if scores.shape[1] == largest:
+                    remedy = (
+                        f"if the classes are 1 to {largest}, pass y - 1 to SourceLoader in place "
+                        f"of y; otherwise, {remedy}"
+                    )
                 raise InputError(
                     f"Expected {name} of shape (n, C) with C > {largest}, the largest class of the "
-                    f"source, got {tuple(scores.shape)}; give it an output for each class of the "
-                    "source."
+                    f"source, got {tuple(scores.shape)}; {remedy}."
                 )
             F.cross_entropy(scores, classes)
 

@@ -54,6 +54,12 @@ UNPROTECTED = (
 # How to resume a training.
 _RESUME = "ckpt_path= (--ckpt_path), with a checkpoint of it"
 
+# How a run whose plan is used up trains for more steps.
+_LARGER_EVERY = (
+    "The releases cover n_releases x every steps: a larger every of the loader or data module "
+    "trains for more steps at the same budget."
+)
+
 P = TypeVar("P", bound=nn.Module)
 
 _DIGITS = 4  # significant digits of an epsilon on the screen
@@ -139,6 +145,7 @@ class PrivacyBudget(L.Callback):
         self._resume_point: ResumePoint | None = None
         self._n_used_before = 0
         self._ends_run = False  # whether the plan, and no option of the trainer, ends the run
+        self._has_loader = False  # whether a ReleaseLoader has the records
         self._has_warned_of_validation = False
 
     # Facts of the budget
@@ -301,7 +308,8 @@ class PrivacyBudget(L.Callback):
                 f"{len(losses)} losses in {type(pl_module).__name__}; {remedy}."
             )
         source = self._source(trainer, losses)
-        if source.records is not None:
+        self._has_loader = source.records is not None
+        if self._has_loader:
             warn_of_idle_early_stopping(trainer)
         if losses and not self._target.is_noise_free:
             warn_of_few_steps(trainer, source.n_releases, every=source.every, after=source.after)
@@ -444,9 +452,12 @@ class PrivacyBudget(L.Callback):
         if not self._ends_run:
             return f"The run ends at {place}."
         n_planned = self.plan.parts[-1].n_releases
+        line = f"All {n_planned} planned releases are made; the run ends at {place}."
         if n_planned == 1:
-            return f"The planned release is made, and its epoch is over; the run ends at {place}."
-        return f"All {n_planned} planned releases are made; the run ends at {place}."
+            line = f"The planned release is made, and its epoch is over; the run ends at {place}."
+        if self._has_loader:
+            line += f" {_LARGER_EVERY}"
+        return line
 
     def _say_how_to_finish(self, trainer: L.Trainer) -> None:
         """Name the checkpoint of an interrupted run; LastCheckpoint does so by itself."""
@@ -600,6 +611,16 @@ def budget_of(trainer: L.Trainer) -> PrivacyBudget | None:
         if isinstance(callback, PrivacyBudget):
             return callback
     return None
+
+
+def required_budget(trainer: L.Trainer) -> PrivacyBudget:
+    """Return the budget of a trainer; refuse a trainer without one."""
+    budget = budget_of(trainer)
+    if budget is None:
+        raise InputError(
+            "Expected a PrivacyBudget among the callbacks of the trainer, got none; add one."
+        )
+    return budget
 
 
 def _kinds_of(loaders: Any) -> str:

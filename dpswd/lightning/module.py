@@ -24,7 +24,7 @@ from dpswd.features.frequencies import Frequencies
 from dpswd.features.maps import FeatureMap
 from dpswd.lightning._plan import records_of
 from dpswd.lightning._trial import check_shape_of, trial
-from dpswd.lightning.budget import PrivacyBudget, budget_of
+from dpswd.lightning.budget import budget_of, required_budget
 from dpswd.lightning.checkpoints import KeepsRelease
 from dpswd.lightning.schedules import n_steps_of, one_cycle, with_schedule
 from dpswd.loss import DPSlicedWassersteinLoss, Release
@@ -198,7 +198,7 @@ class GeneratorModule(KeepsRelease):
             return
         records = _required_records(self.trainer)
         n_classes = self.generator.n_classes
-        mu = _required_budget(self.trainer).mu
+        mu = required_budget(self.trainer).mu
         plan = plan_slices(len(records), n_classes, mu, self.features.dim)
         plan = self._choices.changed(plan, len(records))
         self.slices = PrincipalSlices(
@@ -236,7 +236,7 @@ class GeneratorModule(KeepsRelease):
                 )
 
     def on_fit_start(self) -> None:
-        """Raise an InputError if records, generator and features do not fit.
+        """Raise an InputError if records, generator, features or budget do not fit.
 
         Two records of random codes are drawn and mapped, which costs nothing.
         """
@@ -249,6 +249,7 @@ class GeneratorModule(KeepsRelease):
             )
         records = records_of(self.trainer)
         if records is not None:
+            required_budget(self.trainer)
             _check_shape(records.shape, self.generator)
             if self.labels != "none":
                 _check_classes(records.n_classes, self.generator)
@@ -330,12 +331,26 @@ class GeneratorModule(KeepsRelease):
 
 def _check_shape(shape: tuple[int, ...], generator: Generator) -> None:
     """Refuse records of another shape, before a ledger is written."""
-    if tuple(shape) != tuple(generator.sample_shape):
-        raise InputError(
-            f"Expected records of shape {generator.sample_shape}, which the generator draws, got "
-            f"{tuple(shape)}; pass size= (--size) and channels= (--channels) of such records, or "
-            f"give generator and features the shape {tuple(shape)}."
+    drawn = tuple(generator.sample_shape)
+    if tuple(shape) == drawn:
+        return
+    remedy = (
+        f"give generator and features the sample_shape {tuple(shape)}, in dpswd fit by "
+        f'--model.generator.sample_shape "{list(shape)}" and --model.features.sample_shape'
+    )
+    if isinstance(generator, PrincipalGenerator) and generator.features.size > min(shape[1:]):
+        size = min(shape[1:])
+        remedy += f", and both size={size} (--model.generator.size, --model.features.size)"
+    if len(shape) == len(drawn) == 3:
+        channels, _, side = drawn
+        remedy += (
+            f"; or, for images of a folder, pass size={side} (--data.size {side}) and "
+            f"channels={channels} (--data.channels {channels})"
         )
+    raise InputError(
+        f"Expected records of shape {drawn}, which the generator draws, got {tuple(shape)}; "
+        f"{remedy}."
+    )
 
 
 def _check_classes(n_classes: int, generator: Generator) -> None:
@@ -357,7 +372,7 @@ def _check_classes(n_classes: int, generator: Generator) -> None:
             "constructor has no argument n_classes"
         )
     if n_classes == generator.n_classes + 1:
-        remedy += labels_from_one(generator.n_classes)
+        remedy = f"{labels_from_one(generator.n_classes)}; otherwise, {remedy}"
     raise InputError(
         f"Expected n_classes={n_classes} of the generator, as the data, got {generator.n_classes}; "
         f"{remedy}."
@@ -378,10 +393,12 @@ def _check_first_draw(generator: Generator, features: FeatureMap) -> None:
         records = generator(latent, classes)
     with trial(generator, f"records from {name} that {type(features).__name__} maps"):
         remedy = "make its forward return records of its sample_shape"
-        check_shape_of(records, generator.sample_shape, f"records from {name}", remedy)
+        shape = generator.sample_shape
+        check_shape_of(records, _N_TRIED, shape, f"records from {name}", remedy)
         rows = features(records)
         name = f"rows from {type(features).__name__}"
-        check_shape_of(rows, (features.dim,), name, "set its dim to the number of its columns")
+        remedy = "set its dim to the number of its columns"
+        check_shape_of(rows, _N_TRIED, (features.dim,), name, remedy)
     _warn_of_pixels(records, type(generator).__name__)
 
 
@@ -620,19 +637,9 @@ def _required_records(trainer: L.Trainer) -> PrivateRecords:
     return records
 
 
-def _required_budget(trainer: L.Trainer) -> PrivacyBudget:
-    """Return the budget of a trainer; refuse a trainer without one."""
-    budget = budget_of(trainer)
-    if budget is None:
-        raise InputError(
-            "Expected a PrivacyBudget among the callbacks of the trainer, got none; add one."
-        )
-    return budget
-
-
 def _sizes(trainer: L.Trainer) -> str:
     """Return the numbers that the sizes of slices follow from, for a message."""
-    budget = _required_budget(trainer)
+    budget = required_budget(trainer)
     return (
         f"target_epsilon={budget.target_epsilon:g}, target_delta={budget.target_delta:g} and "
         f"{len(_required_records(trainer)):,} records"

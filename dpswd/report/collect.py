@@ -82,15 +82,16 @@ DECLARED = "The run declares it so in privacy.json."
 OTHER_PUBLIC_FACTS = "The settings, and all that was released."
 PUBLISHABLE = (
     "May be published: ledger.jsonl, privacy.json, releases/, {reports}generator.pt or "
-    "classifier.pt, weights in checkpoints, and everything that is computed from the releases, "
-    "such as synthetic records{pictures}. {check}Keep to yourself: the records, everything that is "
+    "classifier.pt, weights in checkpoints (unless code of your own stores records in them), and "
+    "everything that is computed from the releases, such as synthetic records{pictures}. "
+    "{check}Keep to yourself: the records, everything that is "
     "measured on them, such as an accuracy or predictions, and a config.yaml with paths that name "
     "people or projects."
 )
 # For pictures that this library is not known to have drawn from released values.
 CHECK = (
-    "Publish the reports and {names} only after a check for private records in {names}, which the "
-    "module's own code or an earlier version of dpswd has drawn. "
+    "Code of your own, or an earlier version of dpswd, drew {names}: check that {shows} no private "
+    "record before you publish {these} or the reports. "
 )
 NOT_PUBLISHABLE = "Nothing of this run may be published: it is not private."
 NOT_PROVEN = "Nothing of this run should be published: its guarantee is not proven."
@@ -374,7 +375,10 @@ def _publishable(pictures: dict[str, str]) -> str:
     check = ""
     if to_check:
         reports = ""  # which contain the pictures
-        check = CHECK.format(names=" and ".join(to_check))
+        shows, these = "it shows", "it"
+        if len(to_check) > 1:
+            shows, these = "they show", "them"
+        check = CHECK.format(names=" and ".join(to_check), shows=shows, these=these)
     of_releases = "".join(f" and {name}" for name in known)
     return PUBLISHABLE.format(reports=reports, pictures=of_releases, check=check)
 
@@ -407,7 +411,10 @@ def _protected(records: RecordFacts, standing: _Standing, *, has_classes: bool) 
 def _public_facts(
     records: RecordFacts, record_facts: StatedFacts, header: dict[str, Any]
 ) -> tuple[str, ...]:
-    """Return the public facts, of the config or else of the header of the ledger."""
+    """Return the public facts, of the config or else of the header of the ledger.
+
+    The lines about facts that were taken from the records are those of both.
+    """
     counted = "records"
     if records.is_by_person:
         counted = "persons"
@@ -415,7 +422,8 @@ def _public_facts(
     of_records = record_facts.public
     if not of_records:
         of_records = public_facts({name: header.get(name) for name in ("shape", "classes")})
-    return (size, *of_records, OTHER_PUBLIC_FACTS)
+    taken = [str(line) for line in header.get("taken", ()) if line not in of_records]
+    return (size, *of_records, *taken, OTHER_PUBLIC_FACTS)
 
 
 # Releases

@@ -124,8 +124,8 @@ def _statement_on_records(to_check: Sequence[str]) -> str:
         return "No picture shows a private record."
     names = " and ".join(to_check)
     return (
-        f"The module's own code or an earlier version of dpswd has drawn {names}: check that no "
-        "private record is shown."
+        f"Code of your own, or an earlier version of dpswd, drew {names}: check that no private "
+        "record is shown."
     )
 
 

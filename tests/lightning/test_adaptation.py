@@ -226,6 +226,16 @@ class WrongDim(VectorEncoder):
         self.dim = 9
 
 
+class HalfOfABatch(VectorEncoder):
+    """An encoder that returns half of its batch."""
+
+    def __init__(self):
+        super().__init__(DIM, (8,))
+
+    def forward(self, records):
+        return super().forward(records)[::2]
+
+
 MISFITS = pytest.mark.parametrize(
     ("encoder", "head", "align", "words"),
     [
@@ -237,6 +247,7 @@ MISFITS = pytest.mark.parametrize(
         ),
         (VectorEncoder(DIM, (8,)), nn.Linear(8, 1), "input", "scores from Linear"),
         (WrongDim(), Head(8, 2), "features", "features from WrongDim"),
+        (HalfOfABatch(), Head(8, 2), "features", "features from HalfOfABatch, of a batch of"),
     ],
 )
 
@@ -522,6 +533,38 @@ def test_parts_that_do_not_fit_loaders_are_named_before_a_release(tmp_path, opti
         trained(tmp_path, pl_module, loaders(), steps=2)
     assert str(refusal.value).endswith("Nothing was released.")
     assert ".." not in str(refusal.value)
+
+
+def test_classes_of_a_source_that_count_from_one_are_named_with_the_cure(tmp_path):
+    data = loaders()
+    data["source"].classes += 1
+    with pytest.raises(InputError, match=r"if the classes are 1 to 2, pass y - 1 .* otherwise"):
+        trained(tmp_path, module(), data, steps=2)
+
+
+def test_a_trainer_without_a_budget_is_refused_in_words_of_lightning(tmp_path):
+    options = {"max_steps": 1, "logger": False, "accelerator": "cpu", "enable_progress_bar": False}
+    without = L.Trainer(default_root_dir=tmp_path, enable_checkpointing=False, **options)
+    with pytest.raises(InputError, match="a PrivacyBudget among the callbacks"):
+        without.fit(module(), loaders())
+
+
+def test_a_run_is_resumed_with_the_same_align_only(tmp_path):
+    first = trained(tmp_path, module(), loaders(every=4), steps=2)
+    first.save_checkpoint(tmp_path / "x.ckpt", weights_only=False)
+    other = module(align="features", space=None, adapter=None)
+    resumed = L.Trainer(
+        max_steps=4,
+        accelerator="cpu",
+        callbacks=[PrivacyBudget(10, 1e-3)],
+        default_root_dir=tmp_path,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with pytest.raises(InputError, match="align='input' as in the checkpoint, got 'features'"):
+        resumed.fit(other, loaders(every=4), ckpt_path=tmp_path / "x.ckpt", weights_only=False)
 
 
 def image_loaders(white=1.0, side=8):

@@ -162,7 +162,7 @@ def test_full_help_lists_options_of_the_trainer(capsys):
 def test_a_plan_that_ends_before_the_steps_is_named(tmp_path, capfd, epochs, is_named):
     options = ("--data.n_releases", "2", "--trainer.max_epochs", str(epochs))
     assert main(fit_arguments(tmp_path / "run", -1, *options)) == 0
-    line = "All 2 planned releases are made; the run ends at step 2 of 6."
+    line = "All 2 planned releases are made; the run ends at step 2 of 6. The releases cover "
     assert (line in capfd.readouterr().err) is is_named
 
 

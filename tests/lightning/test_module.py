@@ -26,6 +26,7 @@ from dpswd.lightning.module import GeneratorModule, MomentModule, RowsWithClasse
 from dpswd.networks.generator import Generator, draw
 from dpswd.networks.image_generators import ConvGenerator, ShuffleGenerator
 from dpswd.networks.principal_generator import PrincipalGenerator
+from dpswd.report import write_report
 
 SHAPE = (1, 8, 8)
 
@@ -158,6 +159,13 @@ class Misshaped(ConvGenerator):
         return super().forward(latent, labels)[..., :4]
 
 
+class Half(ConvGenerator):
+    """An own network whose forward returns half of its batch."""
+
+    def forward(self, latent, labels):
+        return super().forward(latent, labels)[::2]
+
+
 class Broken(ConvGenerator):
     """An own network that cannot map its own codes."""
 
@@ -176,6 +184,7 @@ class OneColumn(Flatten):
     ("generator", "features", "words"),
     [
         (Misshaped, Flatten, "records from Misshaped of shape"),
+        (Half, Flatten, "Expected 2 records from Half, of a batch of 2, got 1; return one"),
         (Broken, Flatten, "Broken.*RuntimeError"),
         (ConvGenerator, OneColumn, "rows from OneColumn of shape"),
     ],
@@ -339,6 +348,32 @@ def test_a_radius_that_is_too_small_is_named(tmp_path):
         fit(tmp_path, module, max_steps=1)
 
 
+def test_records_of_another_shape_are_named_with_the_shape_to_give(tmp_path):
+    network = PrincipalGenerator((1, 12, 12), n_classes=10, size=12)
+    module = GeneratorModule(network, Frequencies((1, 12, 12), size=12), whiten=True)
+    words = r'sample_shape "\[1, 8, 8\]" and .*, and both size=8 .*folder, pass size=12 '
+    with pytest.raises(InputError, match=words):
+        fit(tmp_path / "run", module)
+
+
+def test_the_report_of_a_run_has_the_facts_that_were_taken(tmp_path):
+    np.savez(tmp_path / "x.npz", images=np.zeros((200, 8, 8)), labels=np.arange(200) % 10)
+    lines = {}
+    for name, options in {"taken": {}, "stated": {"classes": range(10)}}.items():
+        data = PrivateDataModule(str(tmp_path / "x.npz"), **options)
+        fit(tmp_path / name, generator_module(), max_steps=1, data=data)
+        lines[name] = " ".join(write_report(tmp_path / name)["public"])
+    assert "taken from the records and treated as public: classes=[0, 1," in lines["taken"]
+    assert "taken from the records" not in lines["stated"]
+
+
+def test_a_trainer_without_a_budget_is_refused_in_words_of_lightning(tmp_path):
+    options = {"max_steps": 1, "logger": False, "accelerator": "cpu", "enable_progress_bar": False}
+    without = L.Trainer(default_root_dir=tmp_path, enable_checkpointing=False, **options)
+    with pytest.raises(InputError, match="a PrivacyBudget among the callbacks"):
+        without.fit(generator_module(), datamodule=PrivateDataModule("digits"))
+
+
 def test_records_without_classes_are_named_with_the_cure(tmp_path):
     np.savez(tmp_path / "bare.npz", images=np.random.default_rng(0).random((200, 8, 8)))
     data = PrivateDataModule(str(tmp_path / "bare.npz"))
@@ -351,7 +386,7 @@ def test_labels_that_count_from_one_are_named_with_the_cure(tmp_path):
     images = np.random.default_rng(0).random((200, 8, 8))
     np.savez(tmp_path / "x.npz", images=images, labels=labels)
     path = str(tmp_path / "x.npz")
-    with pytest.raises(InputError, match=r"labels are 1 to 10, state them by classes="):
+    with pytest.raises(InputError, match=r"10; if the labels are 1 to 10, pass classes=\[1, 2,"):
         fit(tmp_path / "a", generator_module(), max_steps=1, data=PrivateDataModule(path))
     stated = PrivateDataModule(path, classes=range(1, 11))
     fit(tmp_path / "b", generator_module(), max_steps=1, data=stated)

@@ -208,6 +208,7 @@ def test_public_facts_of_the_records(tmp_path, config, words):
         ({"shape": [2, 3], "classes": ["a", "b"]}, "2 x 3. The classes: a, b. The", "its class"),
         ({"shape": [2, 3], "classes": []}, "2 x 3. The settings", "(classes were not read)"),
         ({}, "records: 1,000. The settings", "its class included"),
+        ({"shape": [2], "classes": [], "taken": ["a fact."]}, "2. a fact. The", "not read"),
     ],
 )
 def test_facts_of_a_script_are_those_of_its_ledger(tmp_path, header, public, protected):
@@ -239,10 +240,12 @@ def test_a_picture_of_unknown_origin_is_not_listed_without_a_condition(tmp_path)
     library = report_of(tmp_path / "library")
     assert own["unchecked_pictures"] == ["samples.png"]
     assert library["unchecked_pictures"] == []
-    may, _, only_after = own["publishing"].partition("Publish ")
+    may, _, condition = own["publishing"].partition("Code of your own")
     assert "samples.png" not in may
     assert "reports" not in may  # which contain the picture
-    assert only_after.startswith("the reports and samples.png only after a check")
+    assert "drew samples.png: check that it shows no private record before" in condition
+    assert "before you publish it or the reports." in condition
+    assert "checkpoints (unless code of your own stores records in them)" in may
     assert "the reports" in library["publishing"]
     assert "synthetic records and samples.png. Keep" in library["publishing"]
     plain = report_of(make_run(tmp_path / "plain"))["publishing"]

@@ -271,7 +271,7 @@ def test_a_picture_of_unknown_origin_is_to_be_checked(tmp_path):
     mark_picture(path / "columns.png", "", of_releases=True)
     html, markdown = pages(path)
     assert html.count('src="data:image/png;base64,') == 2
-    assert "has drawn samples.png: check that no private record is shown." in markdown
+    assert "drew samples.png: check that no private record is shown." in markdown
     for words in ("No picture shows", "One row per class", "Synthetic records."):
         assert words not in markdown
 
