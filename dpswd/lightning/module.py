@@ -154,7 +154,7 @@ class GeneratorModule(KeepsRelease):
         if batch_size is None:
             raise InputError(
                 "Expected batch_size, the records of a release, got none; set it for a release of "
-                "each batch, or whiten=True for one release of all records."
+                "each batch, or whiten=True for releases of all records, made once."
             )
         self.criterion = DPSlicedWassersteinLoss(self._mechanism(batch_size))
         self.criterion.remedy_of_long_rows = features.remedy_of_long_rows

@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import dpswd
 from dpswd._public_facts import DO_NOT_REMOVE
 from dpswd.commands.main import main
+from dpswd.data import read
 from experiments.__main__ import available
 
 ROOT = Path(__file__).parents[2]
@@ -222,7 +223,7 @@ def test_commands_run(page, desk, capsys):
 
 def test_own_classes_are_trained_from_their_files(tmp_path, monkeypatch, capsys):
     page = DOCS / "howto" / "own-class.md"
-    generator, encoder, load = blocks(page, "python")
+    generator, encoder, *load = blocks(page, "python")
     (tmp_path / "mynet.py").write_text(generator + encoder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -232,8 +233,11 @@ def test_own_classes_are_trained_from_their_files(tmp_path, monkeypatch, capsys)
     assert "Guarantee: mu = " in capsys.readouterr().err
     assert (tmp_path / "runs" / "mine" / "samples.png").exists()
     names = {}
-    exec(compile(load, page.name, "exec"), names)
+    for block in load:
+        exec(compile(block, page.name, "exec"), names)
     assert names["generator"].sample_shape == (1, 8, 8)
+    assert read(tmp_path / "drawn.npz").shape == (1, 8, 8)
+    assert names["scores"].shape == (5, 10)
 
 
 def test_a_class_of_the_parent_folder_is_not_used(tmp_path, monkeypatch):
