@@ -195,7 +195,7 @@ class AdaptationModule(KeepsRelease):
             self.criterion.remedy_of_long_rows = self.space.remedy_of_long_rows
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the last release; refuse to resume a run that has compared something else."""
+        """Restore the last release; refuse to resume a run with another ``align``."""
         super().on_load_checkpoint(checkpoint)
         before = checkpoint.get("hyper_parameters", {}).get("align", self.align)
         if self.criterion is not None and before != self.align:

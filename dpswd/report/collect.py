@@ -422,8 +422,8 @@ def _public_facts(
     of_records = record_facts.public
     if not of_records:
         of_records = public_facts({name: header.get(name) for name in ("shape", "classes")})
-    taken = [str(line) for line in header.get("taken", ()) if line not in of_records]
-    return (size, *of_records, *taken, OTHER_PUBLIC_FACTS)
+    notices = [str(line) for line in header.get("taken", ()) if line not in of_records]
+    return (size, *of_records, *notices, OTHER_PUBLIC_FACTS)
 
 
 # Releases
