@@ -118,7 +118,7 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(folder, capfd, arguments,
         (
             "fit --config mnist_swd --data.path photos --model.generator.n_classes 2 "
             "--trainer.accelerator cpu",
-            "the generator draws, got (1, 8, 8); pass --data.size and --data.channels of",
+            "for images of a folder, pass --data.size 28 and --data.channels 1.",
         ),
     ],
 )
