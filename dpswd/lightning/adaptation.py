@@ -195,10 +195,10 @@ class AdaptationModule(KeepsRelease):
             self.criterion.remedy_of_long_rows = self.space.remedy_of_long_rows
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the last release; refuse to resume a run with another ``align``."""
+        """Restore the last release; refuse a checkpoint of a run with another ``align``."""
         super().on_load_checkpoint(checkpoint)
         before = checkpoint.get("hyper_parameters", {}).get("align", self.align)
-        if self.criterion is not None and before != self.align:
+        if before != self.align:
             raise InputError(
                 f"Expected align={before!r} as in the checkpoint, got {self.align!r}; resume with "
                 "the settings of that run."
