@@ -42,8 +42,6 @@ class Source:
 
 
 TABLES = {
-    "gpu": Source("gpu", performance.gpu),
-    "gpu_steps": Source("gpu", performance.gpu_steps),
     "adaptation_module": Source("adaptation_module", adaptation.adaptation_module),
     "adaptation_sizes": Source("adaptation_module", adaptation.adaptation_sizes),
     "evaluation_images": Source("evaluation_examples", evaluation.evaluation_images),
