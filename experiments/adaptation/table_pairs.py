@@ -33,6 +33,7 @@ from experiments.results import Result, Row
 
 Array = NDArray[Any]
 
+N_SEEDS = 3
 EPSILON = 10.0
 DELTA = 1e-5
 MAX_SOURCE = 2000
@@ -70,20 +71,21 @@ class TablePair:
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
     """Adaptation of tables by offsets and to other populations: 30 pairs."""
     rows: list[Row] = []
-    for position, pair in enumerate(_pairs(data)):
-        if quick and position % 10:
-            continue
-        row = _measure(pair)
-        say(f"{row}")
-        rows.append(row)
+    for seed in range(N_SEEDS):
+        for position, pair in enumerate(_pairs(data, seed)):
+            if quick and (seed or position % 10):
+                continue
+            row = _measure(pair, seed)
+            say(f"{row}")
+            rows.append(row)
     summary = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         summary.append(_summary(kind, [row for row in rows if row["kind"] == kind]))
     return {"rows": rows, "summary": summary}
 
 
-def _pairs(data: Path | None) -> Iterator[TablePair]:
-    """Yield the pairs."""
+def _pairs(data: Path | None, seed: int) -> Iterator[TablePair]:
+    """Yield the pairs; the seed draws the halves of tables and the offsets."""
     frame, columns, labels = _adult(data)
     splits = {
         "men, women": frame["sex"] == "Male",
@@ -103,7 +105,7 @@ def _pairs(data: Path | None) -> Iterator[TablePair]:
         yield TablePair(f"Adult, {name}", "population", *parts)
         parts = (columns[second], labels[second], columns[first], labels[first])
         yield TablePair(f"Adult, {name}, reversed", "population", *parts)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(2 * seed)
     yield from _with_offsets("Adult", columns, labels, OFFSETS, rng)
     for name, load in (("cancer", datasets.load_breast_cancer), ("wine", datasets.load_wine)):
         content = load(as_frame=True)
@@ -148,9 +150,12 @@ def _adult(data: Path | None) -> tuple[Any, Any, Array]:
     return frame, columns, labels
 
 
-def _measure(pair: TablePair) -> Row:
-    """Return accuracies in percent of the source and of each method on a pair."""
-    rng = np.random.default_rng(1)
+def _measure(pair: TablePair, seed: int) -> Row:
+    """Return accuracies in percent of the source and of each method on a pair.
+
+    The seed draws the records, those of the source, of the private target, and of the test.
+    """
+    rng = np.random.default_rng(2 * seed + 1)
     chosen = rng.permutation(len(pair.source))[:MAX_SOURCE]
     source = pair.source.iloc[chosen]
     labels = pair.labels[chosen]
@@ -167,6 +172,7 @@ def _measure(pair: TablePair) -> Row:
     row: Row = {
         "pair": pair.name,
         "kind": pair.kind,
+        "seed": seed,
         "version": __version__,
         "source": 100 * float(plain.score(target, truth)),
     }
@@ -207,7 +213,8 @@ def _adapted(
 
 def _summary(kind: str, rows: list[Row]) -> Row:
     """Return means over the pairs of a kind, and the largest loss without a warning."""
-    summary: Row = {"kind": kind, "pairs": len(rows), "version": __version__}
+    summary: Row = {"kind": kind, "pairs": len({row["pair"] for row in rows})}
+    summary |= {"runs": len(rows), "version": __version__}
     summary["source"] = mean(row["source"] for row in rows)
     for name in METHODS:
         losses = [row["source"] - row[name]["accuracy"] for row in rows]

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean
 
 import torch
 
@@ -18,6 +19,7 @@ from experiments.generation.training import (
 )
 from experiments.results import Result, Row
 
+N_SEEDS = 3
 N_SYNTHETIC = 20_000
 EPSILON = 10.0
 SPREADS = (1.0, 0.8, 0.6)
@@ -34,19 +36,27 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Price of draws nearer to the means of cells (ten minutes; resumes)."""
-    planned = [Cell(name, 0) for name in DATASETS]
+    """Price of draws nearer to the means of cells (half an hour; resumes)."""
+    planned = [Cell(name, seed) for name in DATASETS for seed in range(N_SEEDS)]
     if quick:
         planned = planned[:1]
     work = partial(evaluate, data=data)
     results = cells.run_cells(planned, work, out / "spread", version=_version)
     rows: list[Row] = []
-    for result in results:
-        draws = result.pop("draws")
-        for spread_draw in draws:
-            row = result | {"spread": spread_draw["spread"], "frechet": spread_draw["frechet"]}
-            rows += cells.by_classifier([spread_draw], row)
+    for of_dataset in cells.grouped(results, lambda result: result["dataset"]).values():
+        rows += _averaged(of_dataset)
     return {"rows": rows}
+
+
+def _averaged(results: list[Result]) -> list[Row]:
+    """Average the results of a data set over its seeds: a row for each spread and classifier."""
+    all_draws = [result.pop("draws") for result in results]
+    rows: list[Row] = []
+    for draws in zip(*all_draws, strict=True):  # of one spread, a draw for each seed
+        row = results[0] | {"spread": draws[0]["spread"]}
+        row["frechet"] = mean(draw_of_seed["frechet"] for draw_of_seed in draws)
+        rows += cells.by_classifier(draws, row)
+    return rows
 
 
 def _version(cell: Cell) -> list[str | float]:

@@ -28,7 +28,7 @@ from dpswd.records import PrivateRecords, Records
 from experiments.results import Result, Row
 
 DELTA = 1e-5
-N_SEEDS = 1
+N_SEEDS = 3
 N_SYNTHETIC = 2000
 N_TEST = 2000
 # Numbers of factors that the columns have in common, and of records, at 600 columns.
@@ -60,7 +60,7 @@ class Setting:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Covariances or variances of wide vectors (10 minutes)."""
+    """Covariances or variances of wide vectors (half an hour)."""
     settings = plan()
     if quick:
         settings = settings[:2]

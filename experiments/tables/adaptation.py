@@ -143,12 +143,13 @@ def table_pairs(result: Result) -> str:
     table = Table(rows)
     table.text("target domain", "kind")
     table.number("pairs", "pairs", form="g")
+    table.number("runs", "runs", form="g")
     table.number("source", "source", form=".1f")
     for rule, name in RULES.items():
         table.number(name, rule, "accuracy", form=".1f")
         table.number(f"{name}: adapted", rule, "adapted", form="g")
         table.number(f"{name}: largest loss", rule, "largest_loss", form=".1f")
-    return with_origin(table, result, rows, note="ε = 10, one seed")
+    return with_origin(table, result, rows, note="ε = 10, three seeds")
 
 
 def _wrongly_adapted(row: Row) -> str:

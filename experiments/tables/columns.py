@@ -20,12 +20,12 @@ def tables_adult(result: Result) -> str:
 
 def tables_mixed(result: Result) -> str:
     """All columns of Adult: accuracy of a classifier, and errors of shares."""
-    return _with_command(result, "mixed", "26,000 records, three seeds (MST and AIM: one)")
+    return _with_command(result, "mixed", "26,000 records, three seeds (AIM: one)")
 
 
 def tables_rand(result: Result) -> str:
     """Columns of RAND: accuracy of a classifier, and errors of shares."""
-    return _with_command(result, "rand", "four fifths of 5,912 persons, three seeds (MST: one)")
+    return _with_command(result, "rand", "four fifths of 5,912 persons, three seeds")
 
 
 def _with_command(result: Result, only: str, records: str) -> str:
@@ -51,7 +51,7 @@ def _mixed(rows: list[Row]) -> Table:
 def tables_mst(result: Result) -> str:
     """Adult by MST."""
     rows = result["rows"]
-    note = f"25,000 records, one seed, {result['machine']['cores']} CPU cores"
+    note = f"25,000 records, three seeds, {result['machine']['cores']} CPU cores"
     command = "tables_adult --only mst"
     return with_origin(_adult(rows), result, rows, note=note, command=command)
 
@@ -103,5 +103,5 @@ def wide_rows(result: Result) -> str:
             name = f"{name} with {row['factors']} factors"
         line = [name, f"{row['n_records']:,}", f"{row['n_columns']:,}", f"{row['epsilon']:g}"]
         table.add(line, column=names[row["spread"]], cell=f"{row['mean']:.1f}")
-    note = "accuracy of a ridge classifier in percent, one seed, noise with a seed"
+    note = "accuracy of a ridge classifier in percent, three seeds, noise with a seed"
     return with_origin(table, result, rows, note=note)
