@@ -133,8 +133,9 @@ def _of_accuracy(
         return f"A classifier learns from these records: {right}, {gain}."
     if part is None:
         return (
-            f"Even real records teach a classifier hardly more than guessing: {right}, and after "
-            f"{n_real:,} real records for {real_accuracy:.1f} %."
+            f"{n_real:,} real records teach a classifier hardly more than guessing: after them, "
+            f"the best one is right for {real_accuracy:.1f} % (mean of the classes). After the "
+            f"synthetic records, it is right for {accuracy:.1f} %, {gain}."
         )
     if part >= 1:
         learned = f"A classifier learns as much from these records as from {n_real:,} real ones"

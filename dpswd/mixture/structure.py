@@ -382,7 +382,7 @@ class Structure:
         return (
             f"Expect clouds of colour in place of photographs: {n:,} records are too few at this "
             f"budget. About {enough:,} would show a subject that is centred in every photograph, "
-            "such as a face; in grey (--channels 1), fewer would. Scenes of all kinds stay clouds."
+            "such as a face. Scenes of all kinds stay clouds."
         )
 
     @property

@@ -52,7 +52,11 @@ def words(is_image=True, is_grey=False, **changes):
         ({"accuracy": 97.0}, "from 100 real ones: the best one is right for 97.0 %"),
         ({"accuracy": 97.0}, "2.0 points more than after the real ones and"),
         ({"accuracy": 97.0}, "more of them would be a harder comparison"),
-        ({"real": 14.0}, "Even real records teach a classifier hardly more than guessing"),
+        (
+            {"real": 14.0},
+            "100 real records teach a classifier hardly more than guessing: after them",
+        ),
+        ({"real": 14.0}, "After the synthetic records, it is right for 90.0 %, 80.0 points more"),
         (
             {"real": None},
             "A classifier learns from these records: the best one is right for 90.0 %",
