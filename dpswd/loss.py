@@ -190,14 +190,16 @@ class DPSlicedWassersteinLoss(BatchStatistic):
         (torch.Size([32, 5]), 1)
 
         A plain loop: a release is paid for by the budget, and :meth:`distance` to it is free, for
-        any number of steps.
+        any number of steps. Block means (``"quantiles"``) have far less noise than rows.
 
         >>> import tempfile
         >>> from dpswd import Budget
         >>> records = PrivateRecords(torch.rand(256, 5))
         >>> features = torch.nn.Tanh()  # maps private and generated records to rows
         >>> network = torch.nn.Linear(2, 5)
-        >>> mechanism = ProjectionMechanism(5, 20, batch_size=64, row_norm=2.3)  # above 5 ** 0.5
+        >>> mechanism = ProjectionMechanism(
+        ...     5, 20, batch_size=64, statistic="quantiles", n_quantiles=8, kind="orthogonal",
+        ...     row_norm=2.3)  # above 5 ** 0.5, the largest norm of a row
         >>> loss = DPSlicedWassersteinLoss(mechanism)
         >>> budget = {"target_epsilon": 10, "target_delta": 1e-4, "n_releases": 4}
         >>> with tempfile.TemporaryDirectory() as folder:

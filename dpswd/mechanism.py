@@ -142,14 +142,18 @@ class ProjectionMechanism(_Noisy):
             the mechanism is calibrated, see :meth:`calibrate`. A budget sets it by its target,
             whatever it was before.
         batch_size: Number B >= 1 of rows that one release reads; required.
-        statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns).
+        statistic: ``"rows"`` (the paper) or ``"quantiles"`` (block means of sorted columns). The
+            mean of b values moves by 1 / b of what one of them moves, so that block means of b rows
+            have 1 / b of the noise of rows at the same budget.
         n_quantiles: Number m of blocks per column, a divisor of ``batch_size``; for ``"quantiles"``
             only.
         row_norm: Public bound on the L2 norm of a row, enforced by clipping.
-        kind: ``"iid"``, ``"orthogonal"`` or ``"structured"`` directions. Orthogonal directions with
-            k a multiple of d have S = k / d. So have structured ones
-            (:class:`dpswd.StructuredProjections`), for which k must be a multiple of n, the least
-            power of two that is not below d; they are faster from about d = 200 on.
+        kind: ``"iid"``, ``"orthogonal"`` or ``"structured"`` directions. The sensitivity depends on
+            S, the sum of the squared projections of a unit vector, which is random for iid
+            directions. Orthogonal directions with k a multiple of d have S = k / d for every
+            vector. So have structured ones (:class:`dpswd.StructuredProjections`), for which k must
+            be a multiple of n, the least power of two that is not below d; they are faster from
+            about d = 200 on.
         bound: Treatment of a random S: ``"exact"`` (its law), ``"bernstein"`` or ``"clt"`` (not
             rigorous).
         failure_prob: Tail probability per release of the Bernstein and CLT bounds. With ``None``

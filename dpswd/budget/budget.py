@@ -635,8 +635,8 @@ class Budget(RunBudget):
     r"""Budget of a method that releases queries or a loss, as a context manager.
 
     Within the context each may be released ``n_releases`` times, queries with noise for their share
-    of :math:`\mu^2` (Dong2022, Corollary 3.3). The directory then holds config.yaml, ledger.jsonl,
-    privacy.json and the releases.
+    of :math:`\mu^2` (Dong2022, Corollary 3.3). The directory then holds ledger.jsonl, privacy.json
+    and the releases, and config.yaml if ``config`` is given.
 
     Args:
         records: The records; every query reads all of them.

@@ -56,7 +56,7 @@ EXAMPLES = {
     "demo": "demo",
     "generate": "generate photos --size 32 --channels 3 --classes birds cats dogs",
     "sample": "sample runs/photos/generator.pt -n 300 --out more",
-    "evaluate": "evaluate runs/photos/synthetic.npz photos",
+    "evaluate": "evaluate runs/photos/synthetic.npz held_out",
     "attack": "attack runs/photos photos other_photos",
     "adapt": "adapt public scans --size 32 --channels 1",
     "predict": "predict runs/adapted/classifier.pt scans --out classes.csv",

@@ -194,11 +194,11 @@ def _tier(report: Report) -> str:
         if not rates:
             rates = " at every false-positive rate"
         difference = (
-            f"are lower than those that the run permits by at most {regret} (the regret), and Tier "
-            f"I allows {REGRET_LIMIT:g}"
+            f"are lower than those of the run by at most {regret} (the regret), which is not above "
+            f"{REGRET_LIMIT:g}, the limit of Tier I"
         )
         if report.guarantee.regret == 0:
-            difference = "are those that the run permits (the regret is 0)"
+            difference = "are those of the run (the regret is 0)"
         return (
             f"μ alone describes what an attacker can do{rates} (Tier I of Gomez2025): the error "
             f"rates that follow from μ {difference}."

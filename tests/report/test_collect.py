@@ -68,7 +68,7 @@ def test_collect_returns_the_curve(tmp_path):
     assert curve.mu == report.guarantee.mu
     tier = summary(report).tier
     assert tier.startswith("μ alone describes what an attacker can do at every false-positive rate")
-    assert "are those that the run permits (the regret is 0)" in tier
+    assert "are those of the run (the regret is 0)" in tier
 
 
 def test_collect_pictures_and_accuracies(tmp_path):
