@@ -2,7 +2,7 @@
 
 from experiments.results import Result, Row
 from experiments.tables.markdown import Pivot, Table, with_origin
-from experiments.tables.values import MISSING, select
+from experiments.tables.values import MISSING, seeds, select
 
 NAMES = {True: "yes", False: "no", None: MISSING}
 
@@ -51,7 +51,7 @@ def _mixed(rows: list[Row]) -> Table:
 def tables_mst(result: Result) -> str:
     """Adult by MST."""
     rows = result["rows"]
-    note = f"25,000 records, three seeds, {result['machine']['cores']} CPU cores"
+    note = f"25,000 records, {seeds(rows)}, {result['machine']['cores']} CPU cores"
     command = "tables_adult --only mst"
     return with_origin(_adult(rows), result, rows, note=note, command=command)
 
@@ -103,5 +103,5 @@ def wide_rows(result: Result) -> str:
             name = f"{name} with {row['factors']} factors"
         line = [name, f"{row['n_records']:,}", f"{row['n_columns']:,}", f"{row['epsilon']:g}"]
         table.add(line, column=names[row["spread"]], cell=f"{row['mean']:.1f}")
-    note = "accuracy of a ridge classifier in percent, three seeds, noise with a seed"
+    note = f"accuracy of a ridge classifier in percent, {seeds(rows)}, noise with a seed"
     return with_origin(table, result, rows, note=note)

@@ -16,6 +16,7 @@ from experiments.tables.values import (
     number,
     score,
     score_of_same_test,
+    seeds,
     select,
 )
 
@@ -329,7 +330,7 @@ def spread(result: Result) -> str:
             column=f"spread {row['spread']:g}",
             cell=f"{score(row)} ({row['frechet']:.3f})",
         )
-    note = "20,000 records, three seeds, CNN; Fréchet distance in brackets"
+    note = f"20,000 records, {seeds(rows)}, CNN; Fréchet distance in brackets"
     return with_origin(table, result, rows, note=note)
 
 
@@ -354,7 +355,7 @@ def table2(result: Result) -> str:
     table = Pivot("data set", "method")
     for row in rows:
         table.add([row["dataset"], row["method"]], column=claim(row), cell=score(row))
-    return with_origin(table, result, rows, note="three seeds")
+    return with_origin(table, result, rows, note=seeds(rows))
 
 
 def table2_published(result: Result) -> str:
@@ -365,7 +366,7 @@ def table2_published(result: Result) -> str:
         line = [row["dataset"], row["method"], guarantee(row)]
         cell = f"{row['mean']:.1f} (printed {row['printed']:d})"
         table.add(line, column=classifier(row), cell=cell)
-    return with_origin(table, result, rows, note="one seed", command="table2_published")
+    return with_origin(table, result, rows, note=seeds(rows), command="table2_published")
 
 
 def table2_gap(result: Result) -> str:
@@ -387,9 +388,7 @@ def table2_gans(result: Result) -> str:
         cell = f"{score(row)} (printed {row['printed']})"
         line = [row["dataset"], f"{row['steps']:,}", guarantee]
         table.add(line, column=classifier(row), cell=cell)
-    n_seeds = rows[0]["seeds"]
-    note = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
-    return with_origin(table, result, rows, note=note)
+    return with_origin(table, result, rows, note=seeds(rows))
 
 
 def gs_wgan_cost(result: Result) -> str:

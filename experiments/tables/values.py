@@ -51,6 +51,19 @@ def score(row: Row) -> str:
     return f"{row['mean']:.1f} ± {row['std']:.1f}"
 
 
+def seeds(rows: list[Row]) -> str:
+    """Return how many seeds the rows have, as "one seed" or "1 to 3 seeds"."""
+    numbers = [row["seeds"] for row in rows]
+    fewest = min(numbers)
+    most = max(numbers)
+    if fewest < most:
+        return f"{fewest} to {most} seeds"
+    if most == 1:
+        return "one seed"
+    words = {2: "two", 3: "three", 5: "five"}
+    return f"{words.get(most, most)} seeds"
+
+
 def classifier(row: Row) -> str:
     """Return the classifier of a row as the pages spell it."""
     name: str = row["classifier"]

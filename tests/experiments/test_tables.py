@@ -7,7 +7,7 @@ import pytest
 from experiments import tables
 from experiments.results import RESULTS
 from experiments.tables.markdown import Pivot, Table, with_origin
-from experiments.tables.values import claim, guarantee, matches, milliseconds, number, score
+from experiments.tables.values import claim, guarantee, matches, milliseconds, number, score, seeds
 
 OLD = {"version": "0.0.1", "reason": "Rows of 0.0.1 take days."}
 
@@ -118,3 +118,11 @@ def test_matches_takes_a_value_or_one_of_several():
     row = {"epsilon": None, "dataset": "MNIST"}
     assert matches(row, epsilon=None, dataset=("MNIST", "USPS"))
     assert not matches(row, epsilon=(10.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [([1, 1], "one seed"), ([3, 3], "three seeds"), ([7], "7 seeds"), ([1, 3], "1 to 3 seeds")],
+)
+def test_seeds_are_those_of_the_rows(numbers, expected):
+    assert seeds([{"seeds": number_of_seeds} for number_of_seeds in numbers]) == expected
