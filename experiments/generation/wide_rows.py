@@ -60,7 +60,7 @@ class Setting:
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Covariances or variances of wide vectors (half an hour)."""
+    """Covariances or variances of wide vectors (10 minutes)."""
     settings = plan()
     if quick:
         settings = settings[:2]
