@@ -49,7 +49,7 @@ def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
 
 
 def _averaged(results: list[Result]) -> list[Row]:
-    """Average the results of a data set over its seeds: a row for each spread and classifier."""
+    """Average over the seeds of a data set: a row for each spread and classifier."""
     all_draws = [result.pop("draws") for result in results]
     rows: list[Row] = []
     for draws in zip(*all_draws, strict=True):  # of one spread, a draw for each seed
