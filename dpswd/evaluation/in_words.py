@@ -18,6 +18,8 @@ _A_PART = 0.1
 _FEW = 2000
 # Number of real records below which a comparison with them says little.
 _FEW_REAL = 500
+# Beside so few, part of the way from guessing to 100 % below which a classifier has learned little.
+_HALFWAY = 0.5
 # Number of classes below which there is nothing to tell apart.
 _LEAST_CLASSES = 2
 # Points by which training on real records must exceed guessing: below, there is nothing to learn.
@@ -102,7 +104,7 @@ def verdict(
         n_synthetic = max((row["n_train"] for row in result["rows"]), default=0)
         draws_more = n_synthetic < _FEW and not is_recognised
         remedies = _remedies(draws_more, n_classes, is_image, is_grey)
-        if part is None:
+        if part is None or (not is_weak and _is_unknown(accuracy, n_real, guessing)):
             sentences.append(_advice_without_gain(differs, is_image))
         else:
             sentences.append(_advice(is_weak, differs, is_image, remedies))
@@ -112,6 +114,18 @@ def verdict(
 def _best(rows: Sequence[dict[str, Any]]) -> float | None:
     """Return the best balanced accuracy in percent; ``None`` without classifiers."""
     return max((row["balanced_accuracy"] for row in rows), default=None)
+
+
+def _is_unknown(accuracy: float | None, n_real: int, guessing: float) -> bool:
+    """Return whether the accuracy is low, beside few real records.
+
+    Nothing is known then on the use for training.
+
+    For example, 44 % where guessing reaches 33 %, beside 150 real records that reach 39 %.
+    """
+    if accuracy is None or n_real >= _FEW_REAL:
+        return False
+    return accuracy - guessing < _HALFWAY * (100 - guessing)
 
 
 def _lacks_variety(fidelity: dict[str, Any]) -> bool:
@@ -220,7 +234,8 @@ def _advice(is_weak: bool, differs: bool, is_image: bool, remedies: str) -> str:
 def _advice_without_gain(differs: bool, is_image: bool) -> str:
     """Return advice where no gain by training on real records was measured.
 
-    No classifier was trained then, or none on real records that exceeds guessing.
+    No classifier was trained then, or none on real records that exceeds guessing, or too few real
+    records were at hand.
 
     Args:
         differs: Whether the records are recognised nearly always, or lack variety.

@@ -109,6 +109,17 @@ def test_records_are_praised_for_training_only_where_it_was_measured(is_image, a
     assert "Use them" in words(is_image=is_image, area=area, accuracy=95.0)
 
 
+@pytest.mark.parametrize("is_image", [True, False])
+def test_a_low_accuracy_beside_few_real_records_is_no_praise(is_image):
+    low = words(is_image=is_image, accuracy=44.0, real=39.0)
+    assert "learns as much" in low
+    assert "more of them would be a harder comparison" in low
+    assert "Use them" not in low
+    beside_many = figures(accuracy=44.0, real=39.0)
+    beside_many["real_rows"][0]["n_train"] = 500
+    assert "Use them" in verdict(beside_many, n_classes=10, is_image=is_image)
+
+
 def test_two_classes_cannot_be_fewer():
     of_two = verdict(figures(60.0), n_classes=2, is_image=True)
     assert "fewer classes" not in of_two
