@@ -104,7 +104,8 @@ def verdict(
         n_synthetic = max((row["n_train"] for row in result["rows"]), default=0)
         draws_more = n_synthetic < _FEW and not is_recognised
         remedies = _remedies(draws_more, n_classes, is_image, is_grey)
-        if part is None or (not is_weak and _is_unknown(accuracy, n_real, guessing)):
+        says_little = not is_weak and _is_low_beside_few(accuracy, n_real, guessing)
+        if part is None or says_little:
             sentences.append(_advice_without_gain(differs, is_image))
         else:
             sentences.append(_advice(is_weak, differs, is_image, remedies))
@@ -116,12 +117,11 @@ def _best(rows: Sequence[dict[str, Any]]) -> float | None:
     return max((row["balanced_accuracy"] for row in rows), default=None)
 
 
-def _is_unknown(accuracy: float | None, n_real: int, guessing: float) -> bool:
+def _is_low_beside_few(accuracy: float | None, n_real: int, guessing: float) -> bool:
     """Return whether the accuracy is low, beside few real records.
 
-    Nothing is known then on the use for training.
-
-    For example, 44 % where guessing reaches 33 %, beside 150 real records that reach 39 %.
+    The comparison does not show then that the records are good for training. For example, 44 % of
+    three classes is low, where guessing reaches 33 %, and 150 real records are few.
     """
     if accuracy is None or n_real >= _FEW_REAL:
         return False

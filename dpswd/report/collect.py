@@ -502,9 +502,9 @@ def _earlier_runs_caveats(ledger: Ledger) -> list[str]:
     if ledger.header.get("unit", ONE_RECORD) != ONE_RECORD:
         counted = ("persons", "records")
     return [
-        f"{noun} ({', '.join(earlier)}) may have read the same records: its number of "
-        f"{counted[0]} agrees, or it counted {counted[1]} and shape and classes agree. If so, all "
-        "costs add up."
+        f"{noun} ({', '.join(earlier)}) may have read the same records: the number of "
+        f"{counted[0]} is the same, or {counted[1]} were counted there, and shape and classes are "
+        "the same. If so, all costs add up."
     ]
 
 

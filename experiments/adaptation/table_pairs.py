@@ -212,7 +212,7 @@ def _adapted(
 
 
 def _summary(kind: str, rows: list[Row]) -> Row:
-    """Return means over the pairs of a kind, and the largest loss without a warning."""
+    """Return means over the runs of a kind, and the largest loss without a warning."""
     summary: Row = {"kind": kind, "pairs": len({row["pair"] for row in rows})}
     summary |= {"runs": len(rows), "version": __version__}
     summary["source"] = mean(row["source"] for row in rows)

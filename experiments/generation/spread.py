@@ -36,7 +36,7 @@ class Cell(cells.Cell):
 
 
 def run(out: Path, *, quick: bool = False, data: Path | None = None) -> Result:
-    """Price of draws nearer to the means of cells (half an hour; resumes)."""
+    """Price of draws nearer to the means of cells (ten minutes; resumes)."""
     planned = [Cell(name, seed) for name in DATASETS for seed in range(N_SEEDS)]
     if quick:
         planned = planned[:1]

@@ -166,7 +166,7 @@ def test_the_report_of_persons_names_earlier_runs(tmp_path):
         spend(tmp_path / "b", of_persons(20, per_unit=2))
     report, _ = collect(tmp_path / "b")
     (caveat,) = report.caveats
-    assert "its number of persons agrees, or it counted records" in caveat
+    assert "the number of persons is the same, or records were counted there" in caveat
 
 
 @pytest.mark.usefixtures("quiet")
