@@ -550,7 +550,7 @@ class RunBudget(Recorder):
         }
 
     @property
-    def planned_epsilon(self) -> float:
+    def epsilon(self) -> float:
         """Epsilon of the whole plan, which the run costs even if it stops early.
 
         Raises:
@@ -564,8 +564,8 @@ class RunBudget(Recorder):
 
         The number is for a line about the progress only. A run costs its whole plan even if it
         stops early, since the decision to stop may depend on the releases. The number to publish is
-        ``statement().guarantee.epsilon``. After the first release, those of all parts of the plan
-        but the last count as made.
+        :attr:`epsilon`. After the first release, those of all parts of the plan but the last count
+        as made.
         """
         if self.n_releases == 0:
             return 0.0
@@ -666,8 +666,8 @@ class Budget(RunBudget):
         ...     records, [query], target_epsilon=1, target_delta=1e-5, run_dir=tempfile.mkdtemp()
         ... ) as budget:
         ...     released = query.release(records)
-        >>> len(released), budget.n_releases
-        (2, 1)
+        >>> len(released), budget.n_releases, round(budget.epsilon, 2)
+        (2, 1, 1.0)
     """
 
     def __init__(

@@ -290,7 +290,7 @@ class PrivacyBudget(L.Callback):
         elif is_resumed:  # also where no step is left to train
             Processes().run_on_rank_0(self._check_ledger, trainer.ckpt_path)
             self._budget.read(self._setting(_Source(None, 0, 0)))
-            self.epsilon = self._budget.planned_epsilon
+            self.epsilon = self._budget.epsilon
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Calibrate the noise and open the ledger."""
@@ -393,7 +393,7 @@ class PrivacyBudget(L.Callback):
         n_steps = trainer.estimated_stepping_batches
         if self._is_used_up and trainer.global_step < n_steps < math.inf:
             say(self._line_of_end(f"step {trainer.global_step} of {n_steps}"))
-        self.epsilon = self._budget.planned_epsilon
+        self.epsilon = self._budget.epsilon
         if self._budget.keeps_ledger and self.n_releases < self.plan.n_releases:
             count = f"{self.n_releases} of {self.plan.n_releases} planned releases"
             epsilon = round_up(self.epsilon, _DIGITS)
@@ -411,7 +411,7 @@ class PrivacyBudget(L.Callback):
         Lightning turns Ctrl-C into an exit, which shows no message.
         """
         with contextlib.suppress(DpswdError):  # report the original exception
-            self.epsilon = self._budget.planned_epsilon
+            self.epsilon = self._budget.epsilon
             self._budget.write_statement()
             if isinstance(exception, KeyboardInterrupt) and self._budget.keeps_ledger:
                 self._say_how_to_finish(trainer)
