@@ -204,7 +204,7 @@ class Column:
             if self.kind == "date":
                 return moment.date().isoformat()
             return moment.isoformat(sep=" ")
-        number = _number_of(bound)
+        number = number_of(bound)
         if self.kind == "integer":
             exact = int(number)
             if exact != number:
@@ -452,7 +452,7 @@ class Column:
         """
         if self.kind == "numeric":
             return float(value)
-        return _number_of(value)
+        return number_of(value)
 
     def _expected_cell(self) -> str:
         """Return what a cell must be, for a message."""
@@ -583,6 +583,9 @@ class Column:
             >>> prices = Column(name="price", kind="numeric", low=0, high=9, decimals=2)
             >>> prices.as_text([1.5])
             ['1.50']
+            >>> people = Column(name="n", kind="integer", low=0, high=9999, thousands_mark=",")
+            >>> people.as_text([1234])
+            ['1,234']
         """
         missing_text = ""
         if isinstance(self.missing, str):
@@ -591,17 +594,21 @@ class Column:
         for cell in cells:
             if _is_missing_value(cell):
                 texts.append(missing_text)
-            elif isinstance(cell, float):
-                texts.append(self._text_of_number(cell).replace(".", self.decimal_mark))
+            elif isinstance(cell, float) or self.thousands_mark:
+                texts.append(self._text_of_number(cell))
             else:
                 texts.append(str(cell))
         return texts
 
     def _text_of_number(self, number: float) -> str:
-        """Return a number as text, with zeros up to the stated decimals."""
-        if self.decimals is None:
-            return str(number)
-        return f"{number:.{self.decimals}f}"
+        """Return a number as text, with the stated marks and decimals."""
+        digits = ""
+        if self.decimals is not None:
+            digits = f".{self.decimals}f"
+        if not self.thousands_mark:
+            return f"{number:{digits}}".replace(".", self.decimal_mark)
+        marks = str.maketrans(",.", self.thousands_mark + self.decimal_mark)
+        return f"{number:,{digits}}".translate(marks)
 
 
 class _UnfitCellError(ValueError):
@@ -628,7 +635,7 @@ def _is_missing_value(cell: Any) -> bool:
     return not isinstance(cell, str) and str(cell) in MISSING_VALUES
 
 
-def _number_of(value: Any) -> int | float:
+def number_of(value: Any) -> int | float:
     """Return a number of Python; whole numbers beyond 2^53 stay exact."""
     if isinstance(value, int | np.integer):
         return int(value)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from dpswd.records import PrivateRecords
 
 _N_NEXT = 10_000  # records in the command that is shown as the next one
-# Synthetic records in which a column that is mostly `other`, or at a bound, is noticed, and the
-# part of them from which on it is.
+# Synthetic records in which a column with many cells of `other`, or at a bound, is noticed, and the
+# parts of them from which on it is.
 _N_EXAMINED = 1000
+_MANY_OTHER = 0.2
 _MOSTLY = 0.5
 # The same part for a column of two values, where one of them may be rare.
 _NEARLY_ALL = 0.99
@@ -247,7 +248,7 @@ def generate(
     if table is not None:
         synthetic, _ = estimator.sample(_N_EXAMINED, proportions="released")
         numbers = estimator.generator_.layout.numbers(synthetic)
-        notices = _of_other(table) + _mostly_other(numbers, table) + _at_bounds(numbers, table)
+        notices = _of_other(table) + _many_other(numbers, table) + _at_bounds(numbers, table)
     if records.has_units:
         notices.append(
             "Every person counts alike: shares of classes and distributions are those of persons, "
@@ -288,12 +289,12 @@ def _of_other(table: "Table") -> list[str]:
     return ["A cell outside the stated categories counts as other, and is drawn as other."]
 
 
-def _mostly_other(numbers: "Array", table: "Table") -> list[str]:
-    """Return a line for each column whose cells are mostly no stated category."""
+def _many_other(numbers: "Array", table: "Table") -> list[str]:
+    """Return a line for each column of which many cells are no stated category."""
     notices = []
     for position, column in enumerate(table.included):
         part = column.are_other(numbers[:, position]).mean()
-        if part > _MOSTLY:
+        if part > _MANY_OTHER:
             notices.append(
                 f"Column {column.name}: {part:.0%} of the synthetic cells are other, which stands "
                 "for every cell that is no stated category; check how the categories are spelled, "

@@ -23,7 +23,7 @@ from dpswd.data.benchmarks import (
 )
 from dpswd.data.folders import read_images
 from dpswd.data.numpy_files import has_arrays, read_arrays
-from dpswd.data.reading import ReadOptions, ReadRecords, data_root, find_path
+from dpswd.data.reading import REMEDIES, ReadOptions, ReadRecords, data_root, find_path
 from dpswd.data.tables import TARGET, read_table
 from dpswd.errors import InputError
 from dpswd.records import PrivateRecords
@@ -40,19 +40,6 @@ class _Reader:
 
 
 _ARROW_READER = _Reader(read_arrow, frozenset({"classes", "target", "unit", "columns"}))
-# What to do with a file of another type, by its ending.
-_REMEDIES = {
-    ".pt": "draw records from a generator.pt by dpswd sample, and read those",
-    ".xlsx": "save the sheet as .csv",
-    ".xls": "save the sheet as .csv",
-    ".ods": "save the sheet as .csv",
-    ".tsv": "rename it to .csv, whose cells may be separated by tabs",
-    ".zip": "unpack it",
-    ".gz": "unpack it",
-    ".tar": "unpack it",
-    ".png": "pass the folder of the images",
-    ".jpg": "pass the folder of the images",
-}
 _READERS = {  # by ending; that of a folder is empty
     "": _Reader(read_images, frozenset({"size", "channels", "classes", "unit"})),
     ".npz": _Reader(read_arrays, frozenset({"classes", "unit"})),
@@ -241,7 +228,7 @@ def _reader_of(path: Path) -> _Reader:
     if suffix not in _READERS:
         raise InputError(
             "Expected a folder of images, .npz, .npy, .csv, .parquet or .feather, got "
-            f"{path.name}; {_REMEDIES.get(suffix, 'convert it to one of these')}."
+            f"{path.name}; {REMEDIES.get(suffix, 'convert it to one of these')}."
         )
     return _READERS[suffix]
 

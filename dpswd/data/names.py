@@ -52,9 +52,13 @@ def check_names(names: Sequence[str], data: str | Path) -> None:
         InputError: If there are such columns.
     """
     if "" in names:
+        position = names.index("")
+        remedy = "name it, or write the table without it if it is an index"
+        if position == len(names) - 1:
+            remedy = "name it, or delete it: the lines may end in a separator"
         raise InputError(
-            f"Expected a name for every column of {data}, got none for column "
-            f"{names.index('') + 1}; name it, or write the table without it if it is an index."
+            f"Expected a name for every column of {data}, got none for column {position + 1}; "
+            f"{remedy}."
         )
     repeated = [name for position, name in enumerate(names) if name in names[:position]]
     if repeated:

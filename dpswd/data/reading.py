@@ -43,6 +43,20 @@ _DAMAGED = (
 # Those that say that a file ends too early, in words about archives.
 _CUT_SHORT = (EOFError, zipfile.BadZipFile, zlib.error)
 
+# What to do with a file of another type, by its ending.
+REMEDIES = {
+    ".pt": "draw records from a generator.pt by dpswd sample, and read those",
+    ".xlsx": "save the sheet as .csv",
+    ".xls": "save the sheet as .csv",
+    ".ods": "save the sheet as .csv",
+    ".tsv": "rename it to .csv, whose cells may be separated by tabs",
+    ".zip": "unpack it",
+    ".gz": "unpack it",
+    ".tar": "unpack it",
+    ".png": "pass the folder of the images",
+    ".jpg": "pass the folder of the images",
+}
+
 
 @dataclass(frozen=True)
 class ReadOptions:

@@ -24,6 +24,7 @@ from dpswd.columns.files import separator_of
 from dpswd.data.arrow_files import arrow_column_names
 from dpswd.data.names import ADD_NAMES, check_column, check_names, closest_columns
 from dpswd.data.reading import (
+    REMEDIES,
     ReadOptions,
     ReadRecords,
     damaged_as_input_error,
@@ -112,10 +113,17 @@ def text_columns(path: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         InputError: If the file has no names of columns.
     """
-    if path.suffix.lower() != ".csv" or not path.is_file():
-        problem = "another kind of file" if path.exists() else "no such file"
+    if not path.exists():
+        raise InputError(f"Expected a table at {path}, got no such file; check the path.")
+    if path.is_dir():
         raise InputError(
-            f"Expected a .csv file at {path}, got {problem}; check the path, or write it as .csv."
+            f"Expected a table in a .csv, .parquet or .feather file, got the folder {path}; pass "
+            "the file of a table. Images of a folder need no facts of columns."
+        )
+    if path.suffix.lower() != ".csv":
+        remedy = REMEDIES.get(path.suffix.lower(), "write it as .csv")
+        raise InputError(
+            f"Expected a table in a .csv, .parquet or .feather file, got {path.name}; {remedy}."
         )
     lines = _lines(path)
     header = _header(next(lines, []), path)

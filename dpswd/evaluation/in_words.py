@@ -28,6 +28,8 @@ _LEAST_GAIN = 5.0
 # nearly always does.
 _HARDLY = 0.6
 _NEARLY_ALWAYS = 0.9
+# pMSE, over that of two sets of real records, from which on relations between columns differ.
+_DIFFERENT_RELATIONS = 10.0
 # Recall, over that of real halves, below which synthetic records lack variety.
 _LEAST_VARIETY = 0.5
 # Part of the synthetic records that are close to a single real one, beyond the part expected of
@@ -87,7 +89,7 @@ def verdict(
     if accuracy is not None and n_classes > 1:
         sentences.append(_of_accuracy(accuracy, real_accuracy, n_real, guessing, part))
     if areas:
-        sentences.append(_of_two_samples(max(areas)))
+        sentences.append(_of_two_samples(max(areas), _pmse_ratio(result)))
     if lacks_variety:
         sentences.append("They have less than half of the variety of real records.")
     nearest = result["nearest"]
@@ -176,8 +178,26 @@ def _points(difference: float) -> str:
     return f"{abs(difference):.1f} points {direction}"
 
 
-def _of_two_samples(area: float) -> str:
-    """Return a sentence on how well a classifier tells both sides apart."""
+def _pmse_ratio(result: dict[str, Any]) -> float:
+    """Return pMSE over that of two sets of real records; 0 where it is not measured."""
+    propensity = result.get("propensity")
+    if propensity is None:
+        return 0.0
+    return float(propensity["ratio"])
+
+
+def _of_two_samples(area: float, pmse_ratio: float) -> str:
+    """Return a sentence on how well both sides can be told apart.
+
+    A classifier of few records may miss a relation between columns that a regression on their
+    products sees. For example, the discharge of a synthetic patient may lie before the admission.
+    """
+    if area <= _HARDLY and pmse_ratio >= _DIFFERENT_RELATIONS:
+        return (
+            f"A classifier can hardly tell them from real records (AUC {area:.2f}), but a "
+            f"regression on all columns can (pMSE, {pmse_ratio:.0f} times that of real records): "
+            "a relation between columns is lost, such as that of two dates."
+        )
     if area <= _HARDLY:
         return f"A classifier can hardly tell them from real records (AUC {area:.2f})."
     if area < _NEARLY_ALWAYS:

@@ -19,7 +19,9 @@ NO_CLASSES = [{"n_classes": 0, "is_image": is_image} for is_image in (False, Tru
 LEARNED = ["next to nothing", "less than half", "most of what", "nearly as much", "learns as much"]
 
 
-def figures(accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01, n_synthetic=4000):
+def figures(
+    accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01, n_synthetic=4000, ratio=None
+):
     real_rows = [] if real is None else [{"balanced_accuracy": real, "n_train": 100}]
     return {
         "rows": [
@@ -30,6 +32,7 @@ def figures(accuracy=90.0, real=95.0, area=0.7, recall=0.8, close=0.01, n_synthe
         "two_sample": {} if area is None else {"logreg": 0.5, "cnn": area},
         "fidelity": {"recall": recall, "halves": {"recall": 0.8}},
         "nearest": {"close": close, "expected": 0.01},
+        "propensity": None if ratio is None else {"pmse": 0.1, "ratio": ratio},
     }
 
 
@@ -63,6 +66,9 @@ def words(is_image=True, is_grey=False, **changes):
         ),
         ({"area": 0.6}, "can hardly tell them from real records (AUC 0.60)"),
         ({"area": 0.602}, "can hardly tell them from real records (AUC 0.60)"),
+        ({"area": 0.6, "ratio": 9.9}, "can hardly tell them from real records (AUC 0.60)."),
+        ({"area": 0.6, "ratio": 10.0}, "but a regression on all columns can (pMSE, 10 times"),
+        ({"area": 0.61, "ratio": 10.0}, "A classifier often tells them from real records (AUC"),
         ({"area": 0.61}, "often tells"),
         ({"area": 0.897}, "nearly always tells them from real records (AUC 0.90)"),
         ({"area": 0.9}, "nearly always tells"),
