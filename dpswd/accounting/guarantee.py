@@ -142,8 +142,8 @@ class Guarantee:
             ...     print(textwrap.fill(line, 88))
             Guarantee: mu = 2, (epsilon, delta) = (10, 1e-05), replace-one.
               replace-one: it limits how well an exchange of one record for another can be noticed.
-              mu: an attacker who wrongly accuses 1 in 1,000 outsiders finds at most 14 % of your
-            records.
+              mu: an attacker who wrongly accuses 1 in 1,000 outsiders of being in the data finds at
+            most 14 % of your records.
         """
         if self.notice or self.mu is None:
             return self.line()
@@ -156,8 +156,8 @@ class Guarantee:
             self.line(),
             f"  {self.relation}: it limits how well an exchange of one {counted} for another can "
             "be noticed.",
-            "  mu: an attacker who wrongly accuses 1 in 1,000 outsiders finds at most "
-            f"{percent:g} % of your {counted}s.",
+            "  mu: an attacker who wrongly accuses 1 in 1,000 outsiders of being in the data finds "
+            f"at most {percent:g} % of your {counted}s.",
         ]
         if percent >= _UNPROTECTED_PERCENT:
             lines.append(

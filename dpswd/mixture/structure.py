@@ -85,14 +85,14 @@ _DESCRIPTIONS = {
     "means": "mean of every class",
     "moments": "variety within classes",
     "variances": "variance of every column, within classes",
-    "cell_means": "means of parts of every class",
-    "cell_moments": "variety within these parts",
+    "cell_means": "means of groups of similar records in every class",
+    "cell_moments": "variety within these groups",
 }
 _DESCRIPTIONS_WITHOUT_CLASSES = {
     "means": "mean",
     "moments": "variety",
     "variances": "variance of every column",
-    "cell_means": "means of parts of the records",
+    "cell_means": "means of groups of similar records",
 }
 
 
@@ -294,8 +294,10 @@ class Structure:
             first = f"{self._kind_of_records()}; their mean is right."
         elif self.signal < _VARIETY_SIGNAL:
             first += "and the differences between them are mostly noise."
-        else:
+        elif self.size:
             first += "and so are the largest differences between them; fine details are lost."
+        else:
+            first += "and so are the strongest relations between columns; weak ones are lost."
         lines = [first]
         if self.is_diagonal and not self.own_columns:
             lines.append(self._ratio_line())
@@ -454,11 +456,11 @@ class Structure:
         return "\n".join(lines)
 
     def _cell_lines(self) -> list[str]:
-        """Return the number of cells, called parts, where there are several."""
+        """Return the number of cells, called groups, where there are several."""
         if self.n_cells == 1:
             return []
         divided = "Each class is" if self.n_classes > 1 else "The records are"
-        return [f"{divided} cut into {self.n_cells} parts."]
+        return [f"{divided} divided into {self.n_cells} groups of similar records."]
 
     def _table_lines(self) -> list[str]:
         """Return a line for each release, and one on the surviving directions.

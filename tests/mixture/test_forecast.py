@@ -106,7 +106,7 @@ def test_forecast_of_a_table_has_no_cells_but_its_entries():
     """Elsewhere a part of a class is a cell; on the screen of a table, a cell is an entry."""
     structure = forecast(60_000, (20,), 2, 2.0)
     assert structure.n_cells > 1  # control
-    assert "parts of every class" in structure.releases_in_words
+    assert "groups of similar records in every class" in structure.releases_in_words
     assert "cell" not in structure.releases_in_words
 
 
