@@ -130,12 +130,11 @@ def summary(figures: dict[str, Any], reference: str) -> str:
         reference: Name of the real records.
     """
     return (
-        f"Copies: {100 * figures['close']:.1f} % of the synthetic records are close to a single "
-        f"record of {reference}; of fresh real records, {100 * figures['expected']:.1f} % are "
-        f"expected to be. A part far above {100 * figures['expected']:.1f} % means copies of "
-        f"{reference}. Copies of other records, such as others that a generator was fitted to, "
-        "cannot be seen here. A smaller part does not show privacy: only the guarantee of the run "
-        "does.\n"
+        f"Copies: {100 * figures['close']:.1f} % of the synthetic records are much nearer to one "
+        f"record of {reference} than to all others. About {100 * figures['expected']:.1f} % are, "
+        "if none is a copy, as with real records that no generator has seen. Copies of other "
+        "records, such as others that a generator was fitted to, cannot be seen here. A small "
+        "number does not show privacy: only the guarantee of the run does.\n"
         f"Median distance to the nearest record: {figures['synthetic']:.3f} of synthetic records, "
         f"{figures['real']:.3f} of held-out real ones."
     )
