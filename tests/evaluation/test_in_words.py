@@ -222,5 +222,5 @@ def test_images_without_classes_are_shown_in_one_row_and_copies_are_put_plainly(
     assert main(["evaluate", "made.npz", "real.npz"]) == 0
     text = capfd.readouterr().out
     assert "The picture has one row of images: real ones on the left" in text
-    assert "% means copies of one half of real. Copies of other records" in text
+    assert "record of one half of real than to all others. About" in text
     assert "per class" not in text

@@ -98,7 +98,7 @@ def test_the_worst_pair_has_its_names(tmp_path, monkeypatch, capfd):
     assert main(["evaluate", "made.csv", "real.csv", "--classifiers", "logreg"]) == 0
     text = capfd.readouterr().out
     assert "age and weight: " in text
-    assert "of fresh real records, 1.0 % are expected to be" in text  # 1 of 101
+    assert "About 1.0 % are, if none is a copy" in text  # 1 of 101
     assert "100 real" in text  # training on one half
     assert "times that of two sets of real records" in text
     assert "does not show privacy" in text
