@@ -7,6 +7,7 @@ on private records. tests/noninterference/test_publish.py compares the bundles o
 byte.
 """
 
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ CLASSIFIER = "classifier.pt"
 
 # Files of a run that a bundle holds as they are; the config only without absolute paths.
 _COPIED = (LEDGER, PRIVACY)
+# Names of licences in the metadata of dataset cards.
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 # What to do with a run that wrote no file of a network.
 _OF_OWN_NETWORKS = (
@@ -113,9 +116,9 @@ def publish(
 
     Raises:
         InputError: If the run is not finished, is NOT PRIVATE, contradicts itself, or its weights
-            depend on releases that its ledger does not have; or if ``n``, ``proportions``, ``seed``
-            or ``generator`` is stated for a classifier, which draws no records. No file is left
-            then.
+            depend on releases that its ledger does not have; if the licence is not spelled as hubs
+            spell it; or if ``n``, ``proportions``, ``seed`` or ``generator`` is stated for a
+            classifier, which draws no records. No file is left then.
 
     Example:
         >>> import tempfile
@@ -136,6 +139,8 @@ def publish(
         at_least(0, seed=seed)
     if proportions is not None:
         choice(("equal", "released"), proportions=proportions)
+    if licence is not None:
+        _check_licence(licence)
     run_dir = Path(run_dir)
     out = Path(out)
     check_new(out)
@@ -212,6 +217,20 @@ def reseal(bundle: str | Path) -> str:
 
 
 # Checks before a file is written
+
+
+def _check_licence(licence: str) -> None:
+    """Refuse a licence that is not spelled as hubs spell it."""
+    if _LICENCE.fullmatch(licence):
+        return
+    spelled = "-".join(licence.lower().split())
+    remedy = "pass other, and write its name into the card"
+    if _LICENCE.fullmatch(spelled):
+        remedy = f"pass {spelled}, or other if hubs do not list it"
+    raise InputError(
+        "Expected licence (--licence) as hubs spell it, in small letters without blanks, such as "
+        f"cc-by-4.0, got {licence!r}; {remedy}."
+    )
 
 
 def _check_finished(run_dir: Path) -> None:

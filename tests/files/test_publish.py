@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -59,6 +60,16 @@ def bundle(run, tmp_path_factory):
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpswd.errors.UtilityWarning")
+
+
+@pytest.mark.parametrize(
+    ("licence", "remedy"),
+    [("CC BY 4.0", "pass cc-by-4.0, or other"), ("MIT", "pass mit"), ("mine?", "pass other, and")],
+)
+def test_a_licence_is_spelled_as_hubs_spell_it(run, tmp_path, licence, remedy):
+    with pytest.raises(InputError, match=re.escape(remedy)):
+        publish(run, tmp_path / "bundle", licence=licence)
+    assert not list(tmp_path.iterdir())
 
 
 def test_images_and_metadata(bundle):
