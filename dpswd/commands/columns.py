@@ -24,6 +24,8 @@ _HEADER = f"""\
 # {", ".join(COLUMN_KINDS)}.
 """
 
+_ABOVE_REMARKS = "# The lines below quote cells: they are PRIVATE. Delete them, too.\n"
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -68,7 +70,9 @@ def run(arguments: Namespace) -> dict[str, Any]:
         draft = draft_of(name, cells, kinds.get(name))
         drafts[name] = draft.entry
         remarks += draft.remarks
-    comment = _HEADER + "".join(f"# {remark}\n" for remark in remarks)
+    comment = _HEADER
+    if remarks:
+        comment += _ABOVE_REMARKS + "".join(f"# {remark}\n" for remark in remarks)
     text = yaml.safe_dump(drafts, sort_keys=False, allow_unicode=True)
     atomic_write(out, (comment + text).encode())
     to_confirm = [name for name, column_facts in drafts.items() if "draft" in column_facts]

@@ -25,7 +25,12 @@ from dpswd._memory import check_record_size
 from dpswd._progress import with_progress_bar
 from dpswd._public_facts import DO_NOT_REMOVE, taken_from_records
 from dpswd._validate import at_least
-from dpswd.data.pixels import GREY_MODES, silent_decoders, square_pixels
+from dpswd.data.pixels import (
+    GREY_MODES,
+    UnreadablePixelsError,
+    silent_decoders,
+    square_pixels,
+)
 from dpswd.data.reading import ReadOptions, ReadRecords, find_path, report_name
 from dpswd.errors import InputError
 from dpswd.records import Stored
@@ -409,9 +414,11 @@ class Images:
         except Exception as error:  # decoders raise many types on damaged files
             if self.unreadable == "zero":
                 return np.zeros(self.shape[1:], dtype=np.uint8)
-            reason = str(error)
+            reason = f"damaged: {type(error).__name__}"  # the text of a decoder may quote the file
             if isinstance(error, UnidentifiedImageError):
                 reason = "unknown image format"
+            elif isinstance(error, UnreadablePixelsError):
+                reason = str(error)
             raise InputError(
                 f"Expected a readable image, got {name} ({reason}); repair it, or pass "
                 f'unreadable="zero" (--unreadable zero), for a black one. {DO_NOT_REMOVE}'

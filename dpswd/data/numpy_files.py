@@ -15,6 +15,7 @@ from torch import Tensor
 from dpswd._arrays import Unreadable, check_bytes, convert, layout_of
 from dpswd._labels import Labels, as_labels
 from dpswd._layout import Array, Layout
+from dpswd._public_facts import taken_from_records
 from dpswd.data.reading import (
     ReadOptions,
     ReadRecords,
@@ -56,19 +57,25 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
     """Read arrays of an ``.npz`` file, an ``.npy`` file or a folder of ``.npy`` files.
 
     Arrays of records and labels have the names of ``_LABELS``; an ``.npy`` file alone may have any
-    name, and has no labels. An array ``classes`` names the classes of labels if none are stated, an
-    array ``columns`` the columns. Records of more than 1 GiB in ``.npy`` files stay on disk, unless
-    ``in_memory`` says otherwise. The test part is read with ``in_memory=True``, as public records
-    are.
+    name, and has no labels. An array ``classes`` names the classes of labels if none are stated; a
+    line says that they are taken from the file, since whoever wrote it may have computed them from
+    the labels. An array ``columns`` names the columns. Records of more than 1 GiB in ``.npy`` files
+    stay on disk, unless ``in_memory`` says otherwise. The test part is read with
+    ``in_memory=True``, as public records are.
 
     Raises:
         InputError: If there is no array of records, or it and its labels do not fit.
     """
     with _open_arrays(path) as loaders:
         part = _train_part(path, loaders, options)
-        if options.classes is None and part.labels is not None and "classes" in loaders:
+        has_classes = part.labels is not None and "classes" in loaders
+        takes_classes = has_classes and options.classes is None
+        if takes_classes:
             options = replace(options, classes=loaders["classes"]().tolist())
         records = _read_part(path, loaders, part, options)
+        if takes_classes and records.labels is not None:
+            notice = taken_from_records(classes=records.labels.classes)
+            records = replace(records, labels=replace(records.labels, notice=notice))
         if options.unit is not None:
             records = replace(records, unit_names=_unit_names(path, loaders, options.unit))
         if "columns" in loaders:

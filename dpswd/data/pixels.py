@@ -37,6 +37,10 @@ _ABOVE_ALL = logging.CRITICAL + 1
 _SILENCE = threading.Lock()
 
 
+class UnreadablePixelsError(ValueError):
+    """Pixels that are refused; the text quotes nothing of the file."""
+
+
 @contextmanager
 def silent_decoders() -> Iterator[None]:
     """Drop what decoders write about a damaged image, which would tell of a record.
@@ -65,7 +69,8 @@ def square_pixels(path: Path, size: int, channels: int) -> Array:
     """Return the pixels (channels, size, size) of an image in uint8.
 
     Raises:
-        ValueError: If the image has several frames, or numbers outside the range of its pixels.
+        UnreadablePixelsError: If the image has several frames, or numbers outside the range of its
+            pixels.
         Exception: Many types, if the file is damaged.
     """
     from PIL import Image  # slow to import: needed for images alone
@@ -73,7 +78,7 @@ def square_pixels(path: Path, size: int, channels: int) -> Array:
     with Image.open(path) as opened:
         # The second picture of an MPO file, as phones write them, is a preview or a depth map.
         if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:
-            raise ValueError("several frames in one file; write one file per frame")
+            raise UnreadablePixelsError("several frames in one file; write one file per frame")
         image = _upright(opened)
         if opened.mode in _DEEP_MODES:
             image = _eight_bits(image, _largest_number(opened))
@@ -103,7 +108,7 @@ def _largest_number(image: Any) -> float:
         return 1.0
     tags = getattr(image, "tag_v2", {})  # of TIFF
     if int(tags.get(_SAMPLE_FORMAT, (1,))[0]) == _SIGNED:
-        raise ValueError("signed numbers, of which none is known to be white")
+        raise UnreadablePixelsError("signed numbers, of which none is known to be white")
     n_bits = 16  # of PNG and PGM files, which Pillow may hold in 32 bits
     if _BITS_PER_SAMPLE in tags:
         n_bits = int(tags[_BITS_PER_SAMPLE][0])
@@ -117,7 +122,7 @@ def _eight_bits(image: Any, largest: float) -> Any:
     numbers = np.asarray(image).astype(np.float64)
     is_inside = (numbers >= 0) & (numbers <= largest)
     if not bool(is_inside.all()):
-        raise ValueError(f"numbers outside [0, {largest:.0f}], the range of its pixels")
+        raise UnreadablePixelsError(f"numbers outside [0, {largest:.0f}], the range of its pixels")
     return Image.fromarray(np.rint(numbers * (_WHITE / largest)).astype(np.uint8))
 
 

@@ -207,7 +207,9 @@ def test_a_draft_takes_no_text_for_a_number_or_a_fact(tmp_path, monkeypatch, cap
     drafts = yaml.safe_load(text)
     assert list(drafts) == ["month", "a\nb"]
     assert drafts["month"]["kind"] == "nominal"
-    assert "# Column a b: NA counts as a missing cell" in text
+    private, _, remarks = text.partition("they are PRIVATE. Delete them, too.\n")
+    assert "# Column a b: NA counts as a missing cell" in remarks
+    assert "# Column" not in private
 
 
 def test_facts_of_the_target_and_a_wrong_path_are_named(table, capsys):

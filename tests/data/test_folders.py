@@ -341,3 +341,11 @@ def test_names_of_classes_that_are_no_utf8_are_refused(folder):
     with pytest.raises(InputError, match="UTF-8"):
         read(folder, size=4)
     assert read(folder, size=4, labelled=False).n_classes == 0
+
+
+def test_a_refusal_quotes_nothing_of_a_damaged_file(tmp_path):
+    write_images(tmp_path, {"a/1.png": [[0] * 4] * 4, "b/2.png": [[0] * 4] * 4})
+    (tmp_path / "b" / "2.png").write_bytes(b"P2\n4 4\n255\nMeier 3 4")
+    with pytest.raises(InputError, match=r"got b/2\.png \(damaged: ValueError\)") as caught:
+        read(tmp_path, size=4, channels=1)
+    assert "Meier" not in str(caught.value)

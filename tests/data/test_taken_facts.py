@@ -1,5 +1,6 @@
 """Public facts that are taken from images are named, once."""
 
+import numpy as np
 import pytest
 from factories import write_images
 
@@ -35,3 +36,17 @@ def test_facts_of_images_are_named_by_the_first_rank(folder, capsys, monkeypatch
     monkeypatch.setenv("RANK", "1")
     assert read(folder).taken
     assert capsys.readouterr().err == ""
+
+
+def test_classes_that_a_file_of_arrays_names_are_taken_from_the_records(tmp_path, capsys):
+    """Whoever writes ``classes=np.unique(labels)`` lets one record add a class."""
+    labels = np.array(["flu", "cold", "flu", "hiv"])
+    path = tmp_path / "x.npz"
+    np.savez(path, features=np.eye(4), labels=labels, classes=np.unique(labels))
+    stated = {"bounds": [(0, 1)] * 4, "kinds": ["numeric"] * 4}
+    handle = read(path, **stated)
+    assert handle.classes == ["cold", "flu", "hiv"]
+    (line,) = handle.taken
+    assert "hiv" in line
+    assert line in capsys.readouterr().err
+    assert read(path, classes=["cold", "flu", "hiv"], **stated).taken == ()
