@@ -58,8 +58,8 @@ def read_arrays(path: Path, options: ReadOptions) -> ReadRecords:
 
     Arrays of records and labels have the names of ``_LABELS``; an ``.npy`` file alone may have any
     name, and has no labels. An array ``classes`` names the classes of labels if none are stated; a
-    line says that they are taken from the file, since whoever wrote it may have computed them from
-    the labels. An array ``columns`` names the columns. Records of more than 1 GiB in ``.npy`` files
+    line says that they are taken from the file, since they may have been computed from the labels.
+    An array ``columns`` names the columns. Records of more than 1 GiB in ``.npy`` files
     stay on disk, unless ``in_memory`` says otherwise. The test part is read with
     ``in_memory=True``, as public records are.
 

@@ -1,4 +1,4 @@
-"""Public facts that are taken from images are named, once."""
+"""Public facts that are taken from records are named, once."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_facts_of_images_are_named_by_the_first_rank(folder, capsys, monkeypatch
 
 
 def test_classes_that_a_file_of_arrays_names_are_taken_from_the_records(tmp_path, capsys):
-    """Whoever writes ``classes=np.unique(labels)`` lets one record add a class."""
+    """One record adds a class to ``classes=np.unique(labels)``."""
     labels = np.array(["flu", "cold", "flu", "hiv"])
     path = tmp_path / "x.npz"
     np.savez(path, features=np.eye(4), labels=labels, classes=np.unique(labels))
