@@ -66,6 +66,8 @@ def test_a_wide_column_of_different_whole_numbers_is_left_out():
     assert draft.entry == {"kind": "identifier", "draft": True}
     (remark,) = draft.remarks
     assert "--kinds 'patient no=integer'" in remark
+    (remark,) = draft_of("x", [*numbers, "-"], None).remarks
+    assert "none occurs twice" in remark
     draft = draft_of("patient no", numbers, "integer")
     assert draft.entry["high"] == 10**17 + 12_345_678 * 19
     assert "24 binary digits" in draft.remarks[0]

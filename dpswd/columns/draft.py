@@ -373,7 +373,8 @@ def _remarks_on_numbers(column_facts: dict[str, Any], values: Sequence[str]) -> 
 def _remarks_on_marks(column_facts: dict[str, Any], values: Sequence[str]) -> list[str]:
     """Return a remark on a decimal mark that may be one between thousands.
 
-    For example 1.250 beside 900, which would be a thousandth of the number that was meant.
+    For example 1.250 beside 900: if the cell means 1250, the number that is read is a thousandth of
+    it.
     """
     marks = _Marks(column_facts.get("decimal_mark", "."), column_facts.get("thousands_mark", ""))
     marked = [value for value in values if marks.decimal in value]
@@ -407,7 +408,9 @@ def _remarks_on_a_guess(
         ]
     if column_facts["kind"] != "identifier" or _have_codes(values):
         return []
-    if _marks_of(values) is not None:
+    missing_text = _missing_text(sorted(set(values)))
+    distinct = {value for value in values if value != missing_text}
+    if _marks_of(sorted(distinct)) is not None:
         option = shlex.quote(f"{name}=integer")
         return [
             "its whole numbers are far apart and none occurs twice, so they are taken for the "
@@ -416,7 +419,7 @@ def _remarks_on_a_guess(
         ]
     option = shlex.quote(f"{name}=nominal")
     return [
-        f"it has {len(set(values))} different texts, more than {_MAX_CATEGORIES}, so they are "
+        f"it has {len(distinct)} different texts, more than {_MAX_CATEGORIES}, so they are "
         "taken for names or remarks, and the column is left out. If they are categories, make the "
         f"draft again with --kinds {option}."
     ]

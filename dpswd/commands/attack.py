@@ -164,6 +164,8 @@ def _mu_beside(path: Path) -> float | None:
 
 
 def show(result: dict[str, Any]) -> None:
+    from dpswd.accounting.rounding import round_up
+
     print(result["note"])
     print(
         f"{result['n_members']:,} members (records of the run), {result['n_non_members']:,} "
@@ -179,8 +181,9 @@ def show(result: dict[str, Any]) -> None:
         )
     bound = result["bound"]
     if bound is not None:
-        name = f"bound, mu {bound['mu']:.3g}"
-        print(f"{name:<16}{bound['auc']:>7.3f}{'':>18}{bound['tpr']:>17.3f}")
+        name = f"bound, mu {round_up(bound['mu'], 3):.3g}"
+        auc = round_up(bound["auc"], 3)
+        print(f"{name:<16}{auc:>7.3f}{'':>18}{round_up(bound['tpr'], 3):>17.3f}")
     print("Members found: their share, where 1 % of the non-members are wrongly accused.")
     if bound is None:
         print("No bound: there is no ledger with noise beside SYNTHETIC; pass --mu.")
